@@ -1,0 +1,514 @@
+"""Every error perdure raises, as one tree.
+
+```
+PerdureError
+├── ConfigError (ValueError)         a definition or a call is wrong; nothing has happened
+│   ├── UnknownModel                 no adapter answers to a model string
+│   ├── MissingKey                   a model's key is in no environment variable
+│   ├── DuplicateTool                two tools of one request share a name
+│   ├── NoPrompt                     a drive was asked for without an input
+│   ├── CannotContinue               the transcript ends in nothing a model can answer
+│   ├── InputRequired                calls wait for an answer; resume first
+│   └── InsideEventLoop              a `*_sync` function was called inside a running event loop
+├── WireError (ValueError)           bytes or values are not Open Responses
+│   ├── DecodeError                  JSON that cannot be read as what it should be
+│   ├── FrameTooLarge                an SSE frame beyond the limit
+│   ├── NotIJson                     a value that canonical JSON cannot carry
+│   ├── InvalidRequest               a request a server must refuse
+│   └── TerminalSent                 an event after the terminal one
+├── ModelError                       a model call failed
+│   ├── Transport (ConnectionError)  the connection failed
+│   │   └── ModelTimeout (TimeoutError)   connect, first byte, idle or total
+│   ├── Truncated                    the stream ended before its terminal event
+│   │   └── EmptyBody                ... before anything at all
+│   ├── BadBody                      an answer that is not JSON or not a response
+│   └── Rejected                     the server said no, or said that it failed
+│       ├── RateLimited              too many requests for now; `retry_after` says how long
+│       ├── QuotaExhausted           the account has nothing left; waiting does not help
+│       ├── Overloaded               the server has no room at the moment
+│       ├── ServerFailed             the server failed
+│       ├── AuthFailed               the key is wrong, or may not do this
+│       ├── NotFound                 there is no such model or address
+│       ├── ContextTooLong           the input does not fit into the model's context
+│       ├── InvalidInput             the request is wrong in some other way
+│       └── NotTerminal              the answer is no end: queued, still in progress, cancelled
+├── ToolError                        a tool failed; the model reads the message
+│   ├── InvalidArguments             what the model gave does not fit the tool
+│   ├── ToolTimeout (TimeoutError)   the tool outlived its time
+│   └── ToolPanic                    the tool raised something else
+├── CallEnded                        a call's handle was used after the call had ended
+├── Aborted                          a drive was told to stop
+└── RunFailed                        a run ended in error; carries its result
+```
+
+Messages name the thing with `!r` and, where there is one, the path to it.
+This module imports nothing of perdure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Generic, Literal, TypeVar
+
+ResultT_co = TypeVar("ResultT_co", covariant=True)
+
+TimeoutPhase = Literal["connect", "first_byte", "idle", "total"]
+
+
+class PerdureError(Exception):
+    """The root of every error perdure raises."""
+
+
+# --- misuse and configuration ------------------------------------------------
+
+
+class ConfigError(PerdureError, ValueError):
+    """A definition or a call is wrong. Raised before anything happens."""
+
+
+class UnknownModel(ConfigError):
+    """No adapter answers to a model string.
+
+    Attributes:
+        name: The model string as given.
+    """
+
+    def __init__(self, name: str, known: tuple[str, ...] = ()) -> None:
+        self.name = name
+        hint = f"; known: {', '.join(known)}" if known else ""
+        super().__init__(f"no model adapter for {name!r}; write PROVIDER:MODEL{hint}")
+
+
+class MissingKey(ConfigError):
+    """The key of a model is in none of the environment variables that may hold it.
+
+    Attributes:
+        variables: The variables that were looked at, in order.
+    """
+
+    def __init__(self, provider: str, variables: tuple[str, ...]) -> None:
+        self.provider = provider
+        self.variables = variables
+        super().__init__(f"no API key for {provider!r}: set {' or '.join(variables)}")
+
+
+class DuplicateTool(ConfigError):
+    """Two tools of one request share a name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"two tools are named {name!r}; a request needs distinct names")
+
+
+class NoPrompt(ConfigError):
+    """A drive was asked for without an input."""
+
+    def __init__(self) -> None:
+        super().__init__("no prompt items; give at least one, or continue the transcript")
+
+
+class CannotContinue(ConfigError):
+    """The transcript ends in nothing a model can answer."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "a transcript continues only after a user, system or developer message "
+            "or a function call output"
+        )
+
+
+class InputRequired(ConfigError):
+    """Calls of the transcript have no output yet; they must be answered first.
+
+    Attributes:
+        call_ids: The calls that wait, in transcript order.
+    """
+
+    def __init__(self, call_ids: tuple[str, ...]) -> None:
+        self.call_ids = call_ids
+        names = ", ".join(repr(c) for c in call_ids)
+        super().__init__(f"calls without an output must be answered first: {names}")
+
+
+class InsideEventLoop(ConfigError):
+    """A synchronous entry was called where an event loop is running."""
+
+    def __init__(self, name: str, instead: str) -> None:
+        super().__init__(f"{name}() cannot run inside an event loop; await {instead}() instead")
+
+
+# --- the wire ----------------------------------------------------------------
+
+
+class WireError(PerdureError, ValueError):
+    """Bytes or values are not Open Responses."""
+
+
+class DecodeError(WireError):
+    """JSON that cannot be read as what it should be.
+
+    Attributes:
+        path: Where, as `output[0].content[1].text`; empty at the root.
+        reason: What is wrong there.
+        source: The bytes that were given.
+    """
+
+    def __init__(self, reason: str, *, path: str = "", source: bytes = b"") -> None:
+        self.path = path
+        self.reason = reason
+        self.source = source
+        super().__init__(f"{path}: {reason}" if path else reason)
+
+
+class FrameTooLarge(WireError):
+    """An SSE frame is larger than the limit.
+
+    Attributes:
+        limit: The limit in bytes.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        super().__init__(f"an SSE frame exceeds {limit} bytes")
+
+
+class NotIJson(WireError):
+    """A value that canonical JSON cannot carry (RFC 7493).
+
+    Attributes:
+        path: A JSON pointer to the value.
+    """
+
+    def __init__(self, reason: str, *, path: str = "") -> None:
+        self.path = path
+        self.reason = reason
+        super().__init__(f"{path}: {reason}" if path else reason)
+
+
+class InvalidRequest(WireError):
+    """A request that a server must refuse.
+
+    Attributes:
+        param: The member at fault, as `input[3].call_id`.
+        code: `missing_required_parameter`, `invalid_value` or another wire code.
+    """
+
+    def __init__(self, message: str, *, param: str | None = None, code: str = "invalid_value") -> None:
+        self.param = param
+        self.code = code
+        super().__init__(f"{param}: {message}" if param else message)
+        self.message = message
+
+
+class TerminalSent(WireError):
+    """An event was to follow the terminal one."""
+
+    def __init__(self) -> None:
+        super().__init__("the terminal event was already sent; nothing may follow it")
+
+
+# --- models ------------------------------------------------------------------
+
+
+class ModelError(PerdureError):
+    """A model call failed.
+
+    Attributes:
+        status: The HTTP status, when the server gave one.
+    """
+
+    status: int | None = None
+
+
+class Transport(ModelError, ConnectionError):
+    """The connection to the model failed: refused, reset, unresolved, not TLS."""
+
+
+class ModelTimeout(Transport, TimeoutError):
+    """A model call took too long.
+
+    Attributes:
+        phase: Which limit was reached: `connect`, `first_byte`, `idle` or `total`.
+        seconds: That limit.
+    """
+
+    def __init__(self, phase: TimeoutPhase, seconds: float) -> None:
+        self.phase: TimeoutPhase = phase
+        self.seconds = seconds
+        super().__init__(f"the model call reached its {phase} timeout of {seconds:g} s")
+
+
+class Truncated(ModelError):
+    """The stream ended before its terminal event. What had come is kept by whoever folded it."""
+
+    def __init__(self, message: str = "the stream ended before its terminal event") -> None:
+        super().__init__(message)
+
+
+class EmptyBody(Truncated):
+    """The server closed the answer without sending a byte of it."""
+
+    def __init__(self) -> None:
+        super().__init__("the server sent an empty body")
+
+
+class BadBody(ModelError):
+    """The server's answer is not JSON, or not a response.
+
+    Attributes:
+        body: The beginning of what it sent.
+    """
+
+    def __init__(self, reason: str, *, body: bytes = b"", status: int | None = None) -> None:
+        self.body = body
+        self.status = status
+        super().__init__(reason)
+
+
+class Rejected(ModelError):
+    """The server refused the request, or said that the response failed.
+
+    `rejection` picks the exact class.
+
+    Attributes:
+        status: The HTTP status; None for an error inside a stream.
+        type: The wire's error type, as `invalid_request` or `too_many_requests`.
+        code: The server's code, if any.
+        param: The member at fault, if any.
+        message: The server's own message.
+        retry_after: Seconds the server asks to wait, if it said; never negative.
+        headers: The headers that describe the error.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        type: str = "server_error",  # noqa: A002 - the wire's own name
+        code: str | None = None,
+        param: str | None = None,
+        retry_after: float | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self.message = message
+        self.status = status
+        self.type = type
+        self.code = code
+        self.param = param
+        self.retry_after = retry_after
+        self.headers: Mapping[str, str] = dict(headers or {})
+        where = f" (HTTP {status})" if status is not None else ""
+        super().__init__(f"{type}{where}: {message}")
+
+
+class RateLimited(Rejected):
+    """Too many requests or tokens for now. `retry_after` says how long to wait, if known."""
+
+
+class QuotaExhausted(Rejected):
+    """The account has no credit or quota left. Waiting does not help; somebody has to pay."""
+
+
+class Overloaded(Rejected):
+    """The server has no room at the moment. Another try later may succeed."""
+
+
+class ServerFailed(Rejected):
+    """The server failed, or a proxy before it did."""
+
+
+class AuthFailed(Rejected):
+    """The key is missing, wrong, or not allowed to do this."""
+
+
+class NotFound(Rejected):
+    """There is no such model, or nothing answers at this address."""
+
+
+class ContextTooLong(Rejected):
+    """The input, with what the answer may take, does not fit into the model's context."""
+
+
+class InvalidInput(Rejected):
+    """The request is wrong; the same request fails again. `param` names the member, if known."""
+
+
+class NotTerminal(Rejected):
+    """The answer is no end of a response: it is queued, still in progress, or was cancelled."""
+
+
+_CODES: dict[type[Rejected], tuple[str, ...]] = {
+    QuotaExhausted: (
+        "insufficient_quota",
+        "quota_exceeded",
+        "billing_hard_limit_reached",
+        "billing_not_active",
+        "insufficient_balance",
+        "insufficient_credits",
+        "payment_required",
+    ),
+    RateLimited: ("rate_limit_exceeded", "rate_limit_error", "rate_limited", "too_many_requests"),
+    Overloaded: (
+        "server_overloaded",
+        "overloaded",
+        "overloaded_error",
+        "engine_overloaded",
+        "slow_down",
+    ),
+    ContextTooLong: ("context_length_exceeded", "context_window_exceeded"),
+    AuthFailed: (
+        "invalid_api_key",
+        "authentication_error",
+        "permission_error",
+        "permission_denied",
+    ),
+    NotFound: ("not_found", "not_found_error", "model_not_found", "deployment_not_found"),
+}
+"""Codes and types that mean one thing, as servers write them, in lower case."""
+
+_CLASS_OF_CODE = {code: cls for cls, codes in _CODES.items() for code in codes}
+
+_CLASS_OF_STATUS: dict[int, type[Rejected]] = {
+    401: AuthFailed,
+    402: QuotaExhausted,
+    403: AuthFailed,
+    404: NotFound,
+    408: ServerFailed,
+    429: RateLimited,
+    503: Overloaded,
+    529: Overloaded,
+}
+
+_TOO_LONG = ("context length", "context window", "context_length", "prompt is too long")
+
+
+def rejection(
+    message: str,
+    *,
+    status: int | None = None,
+    type: str | None = None,  # noqa: A002 - the wire's own name
+    code: str | None = None,
+    param: str | None = None,
+    retry_after: float | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Rejected:
+    """The error of what a server said, in its exact class.
+
+    A code or type that means one thing decides, since servers say under 400 or 429 what they mean
+    by it; then the status, or a code that is one.
+    """
+    said = _CLASS_OF_CODE.get((code or "").lower()) or _CLASS_OF_CODE.get((type or "").lower())
+    cls = said or _class_of_status(status or _status_in(code), type, message)
+    return cls(
+        message,
+        status=status,
+        type=type or "server_error",
+        code=code,
+        param=param,
+        retry_after=retry_after,
+        headers=headers,
+    )
+
+
+def _status_in(code: str | None) -> int | None:
+    return int(code) if code and code.isdecimal() and len(code) == 3 else None
+
+
+def _class_of_status(status: int | None, type_: str | None, message: str) -> type[Rejected]:
+    cls = _CLASS_OF_STATUS.get(status or 0)
+    if cls is not None:
+        return cls
+    wrong = status < 500 if status else (type_ or "").startswith("invalid")
+    if not wrong:
+        return ServerFailed
+    said = message.lower()
+    return ContextTooLong if any(words in said for words in _TOO_LONG) else InvalidInput
+
+
+# --- tools -------------------------------------------------------------------
+
+
+class ToolError(PerdureError):
+    """A tool failed. The model reads the message, after `Error: `.
+
+    A tool raises it to say what went wrong in words the model should see.
+    """
+
+
+class InvalidArguments(ToolError):
+    """What the model gave does not fit the tool.
+
+    Attributes:
+        path: Where, as `items[2].name`; empty at the root.
+    """
+
+    def __init__(self, reason: str, *, path: str = "") -> None:
+        self.path = path
+        self.reason = reason
+        at = f"{path}: " if path else ""
+        super().__init__(f"invalid arguments: {at}{reason}")
+
+
+class ToolTimeout(ToolError, TimeoutError):
+    """A tool outlived its time. Unless its effect is `none`, it may still have run.
+
+    Attributes:
+        seconds: The tool's timeout.
+    """
+
+    def __init__(self, name: str, seconds: float) -> None:
+        self.seconds = seconds
+        super().__init__(f"tool {name!r} timed out after {seconds:g} s")
+
+
+class ToolPanic(ToolError):
+    """A tool raised something that is not a `ToolError`.
+
+    The message is one line; the traceback stays with the host, as `__cause__`.
+    """
+
+    def __init__(self, name: str, error: BaseException) -> None:
+        text = " ".join(str(error).split()) or type(error).__name__
+        super().__init__(f"tool {name!r} panicked: {text}")
+        self.__cause__ = error
+
+
+# --- drives ------------------------------------------------------------------
+
+
+class CallEnded(PerdureError, RuntimeError):
+    """A call's handle was used after the call had ended."""
+
+    def __init__(self, call_id: str) -> None:
+        self.call_id = call_id
+        super().__init__(
+            f"call {call_id!r} has ended; work that outlives a call must not use its handle"
+        )
+
+
+class Aborted(PerdureError):
+    """A drive was told to stop.
+
+    Attributes:
+        reason: Why, in the words of whoever stopped it.
+    """
+
+    def __init__(self, reason: str = "aborted") -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+
+class RunFailed(PerdureError, Generic[ResultT_co]):
+    """A run ended in error.
+
+    Attributes:
+        result: What the run had done until then.
+        cause: The error that ended it; also `__cause__`.
+    """
+
+    def __init__(self, result: ResultT_co, cause: BaseException) -> None:
+        self.result = result
+        self.cause = cause
+        super().__init__(f"the run failed: {cause}")
+        self.__cause__ = cause

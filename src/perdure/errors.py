@@ -193,7 +193,9 @@ class InvalidRequest(WireError):
         code: `missing_required_parameter`, `invalid_value` or another wire code.
     """
 
-    def __init__(self, message: str, *, param: str | None = None, code: str = "invalid_value") -> None:
+    def __init__(
+        self, message: str, *, param: str | None = None, code: str = "invalid_value"
+    ) -> None:
         self.param = param
         self.code = code
         super().__init__(f"{param}: {message}" if param else message)

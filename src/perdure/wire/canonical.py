@@ -153,7 +153,9 @@ def _write(value: object) -> str:
             return _quote(value)
         case dict():
             members = cast("dict[object, object]", value)
-            return "{" + ",".join([f"{_name(k)}:{_write(members[k])}" for k in _order(members)]) + "}"
+            return (
+                "{" + ",".join([f"{_name(k)}:{_write(members[k])}" for k in _order(members)]) + "}"
+            )
         case None:
             return "null"
         case bool():

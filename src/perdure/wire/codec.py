@@ -109,9 +109,13 @@ def decode_event(source: bytes | str) -> ev.StreamEvent:
         return _slow(_utf8(source), _EVENT)
     kind = type(event)
     # A delta without floats has one shortest spelling. If this is it, no member occurs twice.
-    if kind in _DELTAS and len(_encode(event)) == len(source) and type(source) is bytes:
-        if kind is not ev.OutputTextDelta or not event.logprobs:  # type: ignore[union-attr]
-            return event
+    if (
+        kind in _DELTAS
+        and len(_encode(event)) == len(source)
+        and type(source) is bytes
+        and not (kind is ev.OutputTextDelta and event.logprobs)  # type: ignore[union-attr]
+    ):
+        return event
     check(_utf8(source))
     return event
 
@@ -121,7 +125,7 @@ class _Codec(typing.Generic[T]):
 
     def __init__(self, annotation: object) -> None:
         self.annotation = annotation
-        self.fast: msgspec.json.Decoder[T] = msgspec.json.Decoder(annotation)  # type: ignore[arg-type]
+        self.fast: msgspec.json.Decoder[T] = msgspec.json.Decoder(annotation)
 
 
 def _decode(source: bytes | str, codec: _Codec[T]) -> T:
@@ -137,7 +141,7 @@ def _decode(source: bytes | str, codec: _Codec[T]) -> T:
 def _slow(raw: bytes, codec: _Codec[T]) -> T:
     check(raw)
     try:
-        return cast(T, _reader(codec.annotation)(raw.strip(), ""))
+        return cast("T", _reader(codec.annotation)(raw.strip(), ""))
     except DecodeError as error:
         raise DecodeError(error.reason, path=error.path, source=raw) from None
 
@@ -189,7 +193,7 @@ def _reader(annotation: object) -> _Read:
     choices = [a for a in _alternatives(annotation) if a is not Absent]
     structs = [cast("type[Wire]", a) for a in choices if _is_struct(a)]
     lists = [a for a in choices if typing.get_origin(a) is tuple]
-    plain = [a for a in choices if a not in structs and a not in lists]
+    plain = [a for a in choices if not _is_struct(a) and a not in lists]
     read_object = _object_reader(tuple(structs)) if structs else None
     read_element = _reader(typing.get_args(lists[0])[0]) if lists else None
 
@@ -208,9 +212,9 @@ def _reader(annotation: object) -> _Read:
 
 def _string(raw: bytes) -> str:
     try:
-        return cast(str, msgspec.json.decode(raw, type=str))
+        return msgspec.json.decode(raw, type=str)
     except msgspec.DecodeError:
-        return cast(str, loads(raw))
+        return cast("str", loads(raw))
 
 
 def _plain(raw: bytes, path: str, plain: list[object], *, structs: bool, lists: bool) -> object:
@@ -219,7 +223,7 @@ def _plain(raw: bytes, path: str, plain: list[object], *, structs: bool, lists: 
     if kind not in names and not (kind == "number" and "integer" in names):
         raise DecodeError(f"expected {' or '.join(names)}, got {kind}", path=path)
     try:
-        return msgspec.json.decode(raw, type=typing.Union[tuple(plain)])  # type: ignore[arg-type] # noqa: UP007
+        return msgspec.json.decode(raw, type=typing.Union[tuple(plain)])  # noqa: UP007
     except msgspec.ValidationError as error:
         reason = str(error).replace("Expected `int`, got `float`", "expected integer, got number")
         raise DecodeError(reason, path=path) from None
@@ -229,7 +233,7 @@ def _plain(raw: bytes, path: str, plain: list[object], *, structs: bool, lists: 
 
 def _json_name(annotation: object) -> str:
     names = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
-    return names.get(cast(type, annotation), "object")
+    return names.get(cast("type", annotation), "object")
 
 
 def _json_kind(raw: bytes) -> str:
@@ -238,7 +242,7 @@ def _json_kind(raw: bytes) -> str:
 
 
 def _object_reader(structs: tuple[type[Wire], ...]) -> _Read:
-    tagged = {cast(str, s.__struct_config__.tag): s for s in structs if s.__struct_config__.tag}
+    tagged = {cast("str", s.__struct_config__.tag): s for s in structs if s.__struct_config__.tag}
     if not tagged:
         return lambda raw, path: _read_struct(structs[0], _members(raw), path)
     unknown = next((s for t, s in tagged.items() if t.startswith(_UNKNOWN_PREFIX)), None)
@@ -284,7 +288,7 @@ def _tag(members: Mapping[str, bytes], path: str) -> str | None:
 
 
 def _untagged(unknown: type[Wire] | None, members: Mapping[str, bytes]) -> type[Wire] | None:
-    """What an object without a type is: an item with a role a message, an event with an error one."""
+    """An item without a type but with a role is a message; an event with an error is one."""
     if unknown is items.UnknownItem and "role" in members:
         return items.Message
     if unknown is ev.UnknownEvent and "error" in members:
@@ -299,7 +303,7 @@ def _read_unknown(
     for name, annotation in _lifted(cls).items():
         if name in members:
             values[name] = _reader(annotation)(members[name], member_path(path, name))
-    return cls(**values)
+    return cast("Callable[..., Wire]", cls)(**values)
 
 
 @cache
@@ -357,12 +361,11 @@ def _read_struct(cls: type[Wire], members: dict[str, bytes], path: str) -> Wire:
     tagged = cls.__struct_config__.tag is not None
     if tagged and "type" not in members:
         absent.add("type")
-    for name, raw in members.items():
-        if name not in plan and not (tagged and name == "type"):
-            kept[name] = raw
+    known = {*plan, "type"} if tagged else set(plan)
+    kept |= {name: raw for name, raw in members.items() if name not in known}
     if kept or absent:
         values["kept"] = Kept(kept, frozenset(absent))
-    return cls(**values)
+    return cast("Callable[..., Wire]", cls)(**values)
 
 
 # --- encoding ----------------------------------------------------------------
@@ -385,7 +388,7 @@ def _write(value: object) -> bytes:
             source = getattr(value, "source", None)
             if isinstance(source, Source):
                 return source.raw
-            return _write_struct(cast(Wire, value))
+            return _write_struct(cast("Wire", value))
         case str():
             return dumps(value)
         case tuple() | list():
@@ -404,7 +407,7 @@ def _write_struct(value: Wire) -> bytes:
     written: dict[str, bytes] = {}
     tag = cls.__struct_config__.tag
     if tag is not None and "type" not in kept.absent:
-        written["type"] = dumps(cast(str, tag))
+        written["type"] = dumps(cast("str", tag))
     for name, member in _plan(cls).items():
         current: object = getattr(value, member.attribute)
         untouched = current is ABSENT or current == member.zero

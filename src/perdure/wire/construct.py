@@ -92,7 +92,9 @@ def function_tool(
     return FunctionTool(name=name, description=description, parameters=schema, strict=strict)
 
 
-def json_schema(name: str, schema: Mapping[str, object], *, strict: bool = True) -> JsonSchemaFormat:
+def json_schema(
+    name: str, schema: Mapping[str, object], *, strict: bool = True
+) -> JsonSchemaFormat:
     """A format for answers that a schema describes."""
     return JsonSchemaFormat(name=name, schema=dict(schema), strict=strict)
 

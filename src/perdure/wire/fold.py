@@ -13,9 +13,9 @@ from typing import NamedTuple, TypeAlias
 from msgspec.structs import replace
 
 from perdure.wire import events as ev
-from perdure.wire.items import FunctionCall, Item, ItemReference, Message, Reasoning
+from perdure.wire.items import FunctionCall, Item, Message, Reasoning
 from perdure.wire.parts import OutputText, Part, ReasoningText, Refusal, SummaryText
-from perdure.wire.partial import PartialItem, PartialPart, Place
+from perdure.wire.partial import PartialItem, PartialPart, Place, id_of
 from perdure.wire.responses import TERMINAL_STATUSES, ErrorPayload, Response
 
 _WholePartEvent: TypeAlias = (
@@ -244,7 +244,7 @@ class Fold:
 
     def _same(self, key: int, item: Item) -> bool:
         # Items without ids are different ones: so some servers stream parallel calls.
-        return bool(item.id) and self._items[key].id == item.id
+        return id_of(item) is not None and self._items[key].id == id_of(item)
 
     def _end(self) -> int:
         return max(self._items, default=-1) + 1
@@ -268,7 +268,7 @@ class Fold:
     def _add_unknown(self, output: tuple[Item, ...]) -> None:
         known = {item.id for item in self._items.values()}
         for item in output:
-            if item.id and item.id not in known:
+            if id_of(item) is not None and id_of(item) not in known:
                 self._items[self._end()] = PartialItem(item)
 
     def _take(self, output: tuple[Item, ...]) -> None:
@@ -276,12 +276,13 @@ class Fold:
         self._items = {key: PartialItem(item) for key, item in enumerate(output)}
         self._keys = {key: key for key in self._items}
         self._closed = {
-            key for key, item in enumerate(output) if item.id in closed or _has_ended(item)
+            key for key, item in enumerate(output) if id_of(item) in closed or _has_ended(item)
         }
 
 
 def _has_ended(item: Item) -> bool:
-    return not isinstance(item, ItemReference) and item.status in TERMINAL_STATUSES
+    # A registered type may have no status, as a reference has none.
+    return getattr(item, "status", None) in TERMINAL_STATUSES
 
 
 def _bare(owner: type[Item], item_id: str) -> Item:

@@ -7,11 +7,13 @@ found and the second kept.
 from __future__ import annotations
 
 import json
-from typing import NoReturn
+from json.encoder import encode_basestring_ascii
+from typing import NoReturn, cast
 
 import msgspec
 
 from perdure.errors import DecodeError
+
 
 class _Object(list[tuple[str, object]]):
     """An object as pairs, so that duplicates are still there."""
@@ -36,7 +38,7 @@ def dumps(text: str) -> bytes:
     try:
         return msgspec.json.encode(text)
     except UnicodeEncodeError:
-        return json.dumps(text).encode("ascii")
+        return encode_basestring_ascii(text).encode("ascii")
 
 
 def join_surrogates(text: str) -> str:
@@ -156,7 +158,8 @@ def _find_duplicate(tree: object, path: str) -> tuple[str, str] | None:
             if found:
                 return found
     elif isinstance(tree, list):
-        for index, value in enumerate(tree):  # type: ignore[arg-type]
+        elements = cast("list[object]", tree)
+        for index, value in enumerate(elements):
             found = _find_duplicate(value, f"{path}[{index}]")
             if found:
                 return found

@@ -91,7 +91,7 @@ class PartialItem:
     @property
     def id(self) -> str | None:
         """The item's id, if it has one."""
-        return self._item.id or None
+        return id_of(self._item)
 
     def holds(self, kind: type[Item]) -> bool:
         """Whether the item is of a type."""
@@ -138,6 +138,10 @@ class PartialItem:
                 item = replace(item, summary=values)
         return item
 
+
+def id_of(item: Item) -> str | None:
+    """The id of an item, if it has one; a registered type may have none."""
+    return getattr(item, "id", None) or None
 
 
 def _in_order(by_index: Mapping[int, T]) -> tuple[T, ...]:

@@ -2,8 +2,9 @@
 
 A wire value is a frozen record with exactly the member names of the Open Responses specification.
 *Absent* is not null: a member that the source did not have is `ABSENT`, one that was null is None.
-*Kept* is what a decoded value holds beside its typed members, so that encoding loses nothing: members
-the type does not know, nulls where the type has none, and which required members were missing.
+*Kept* is what a decoded value holds beside its typed members, so that encoding loses nothing:
+members the type does not know, nulls where the type has none, and which required members were
+missing.
 *Source* is the exact bytes of a value whose type nobody registered.
 """
 

@@ -1,0 +1,105 @@
+"""perdure: an agent runtime for work that must not go wrong twice.
+
+```python
+from perdure import Agent, tool
+
+@tool
+def add(a: int, b: int) -> int:
+    "Add two numbers."
+    return a + b
+
+agent = Agent("openai:gpt-5-mini", tools=[add])
+print(agent.run_sync("What is 19 + 23?").text)
+```
+
+Everything below is loaded when it is first used, so `import perdure` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from perdure.agent import Agent as Agent
+    from perdure.errors import ConfigError as ConfigError
+    from perdure.errors import ModelError as ModelError
+    from perdure.errors import PerdureError as PerdureError
+    from perdure.errors import RunFailed as RunFailed
+    from perdure.errors import ToolError as ToolError
+    from perdure.loop import Model as Model
+    from perdure.loop import ModelRequest as ModelRequest
+    from perdure.loop import collect as collect
+    from perdure.models import OpenResponses as OpenResponses
+    from perdure.result import RunResult as RunResult
+    from perdure.stream import RunStream as RunStream
+    from perdure.tools import Call as Call
+    from perdure.tools import Secret as Secret
+    from perdure.tools import Tool as Tool
+    from perdure.tools import ToolResult as ToolResult
+    from perdure.tools import current_call as current_call
+    from perdure.tools import tool as tool
+    from perdure.wire import Request as Request
+    from perdure.wire import system as system
+    from perdure.wire import user as user
+
+_HOMES = {
+    "Agent": "perdure.agent",
+    "Call": "perdure.tools",
+    "ConfigError": "perdure.errors",
+    "Model": "perdure.loop",
+    "ModelError": "perdure.errors",
+    "ModelRequest": "perdure.loop",
+    "OpenResponses": "perdure.models",
+    "PerdureError": "perdure.errors",
+    "Request": "perdure.wire",
+    "RunFailed": "perdure.errors",
+    "RunResult": "perdure.result",
+    "RunStream": "perdure.stream",
+    "Secret": "perdure.tools",
+    "Tool": "perdure.tools",
+    "ToolError": "perdure.errors",
+    "ToolResult": "perdure.tools",
+    "collect": "perdure.loop",
+    "current_call": "perdure.tools",
+    "system": "perdure.wire",
+    "tool": "perdure.tools",
+    "user": "perdure.wire",
+}
+
+__all__ = [
+    "Agent",
+    "Call",
+    "ConfigError",
+    "Model",
+    "ModelError",
+    "ModelRequest",
+    "OpenResponses",
+    "PerdureError",
+    "Request",
+    "RunFailed",
+    "RunResult",
+    "RunStream",
+    "Secret",
+    "Tool",
+    "ToolError",
+    "ToolResult",
+    "collect",
+    "current_call",
+    "system",
+    "tool",
+    "user",
+]
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'perdure' has no attribute {name!r}")
+    value: object = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,22 @@
+"""The `perdure` command: thin shells over the library.
+
+Exit codes: 0 it went well; 1 a run failed; 2 the command was used wrongly or cannot begin; 130 it
+was interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Run the command line, and exit."""
+    try:
+        import click  # noqa: F401
+        import rich  # noqa: F401
+    except ImportError:
+        print("perdure: the command line needs: pip install 'perdure[cli]'", file=sys.stderr)
+        sys.exit(2)
+    from perdure.cli.commands import cli
+
+    cli(prog_name="perdure")

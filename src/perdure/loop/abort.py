@@ -1,0 +1,76 @@
+"""How a drive is told to stop.
+
+An abort interrupts one kind of wait: the drive's own, inside `guard`. It never cuts a
+delivery, and tools hear of it from their executor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class AbortSignal:
+    """Whether and why a drive should stop. It is set once."""
+
+    __slots__ = ("_interrupted", "_listeners", "_task", "cause")
+
+    def __init__(self) -> None:
+        self.cause: BaseException | None = None
+        self._task: asyncio.Task[object] | None = None
+        self._interrupted = False
+        self._listeners: list[Callable[[], None]] = []
+
+    def abort(self, cause: BaseException) -> None:
+        """Stop. The first cause stands."""
+        if self.cause is not None:
+            return
+        self.cause = cause
+        if self._task is not None and self._task is not asyncio.current_task():
+            self._interrupted = True
+            self._task.cancel()
+        for listener in list(self._listeners):
+            listener()
+
+    def check(self) -> None:
+        """Raise the cause if the drive was told to stop."""
+        if self.cause is not None:
+            raise self.cause
+
+    async def guard(self, awaitable: Awaitable[T]) -> T:
+        """Await something that an abort may cut.
+
+        Raises:
+            Aborted: Or whatever the cause is, in place of the cancellation.
+        """
+        if self.cause is not None:
+            if isinstance(awaitable, Coroutine):
+                awaitable.close()
+            raise self.cause
+        task = self._task = asyncio.current_task()
+        try:
+            return await awaitable
+        except asyncio.CancelledError:
+            if self.cause is not None and self._interrupted:
+                raise self.cause from None
+            raise
+        finally:
+            self._task = None
+            if self._interrupted and task is not None:
+                task.uncancel()
+                self._interrupted = False
+
+    @contextmanager
+    def listening(self, listener: Callable[[], None]) -> Iterator[None]:
+        """Call `listener` once when the drive is told to stop, at once if it already was."""
+        self._listeners.append(listener)
+        try:
+            if self.cause is not None:
+                listener()
+            yield
+        finally:
+            self._listeners.remove(listener)

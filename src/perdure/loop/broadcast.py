@@ -1,0 +1,149 @@
+"""One sequence of events for many consumers, none of whom holds up the drive.
+
+Every consumer, early or late, fast or slow, sees the same sequence, but for one thing: deltas that
+lie further back than the tail are joined, so that what is held grows with the content and not with
+the number of deltas (DESIGN 8). A join never crosses the place where a consumer stands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from weakref import WeakSet
+
+import msgspec
+
+from perdure.loop.events import Event, ItemUpdate
+from perdure.wire import DeltaEvent, OutputTextDelta
+from perdure.wire.values import ABSENT
+
+TAIL = 1024
+"""How many of the newest events are always held as they came."""
+
+
+class Broadcast:
+    """The events of one drive."""
+
+    def __init__(self, tail: int = TAIL) -> None:
+        self._events: list[Event] = []
+        self._joined = 0  # everything before this place has been joined
+        self._tail = tail
+        self._closed = False
+        self._cursors: WeakSet[Cursor] = WeakSet()
+        self._waiting: list[asyncio.Future[None]] = []
+
+    @property
+    def closed(self) -> bool:
+        """Whether the last event was appended."""
+        return self._closed
+
+    def append(self, event: Event) -> None:
+        """Add an event. Never waits."""
+        self._events.append(event)
+        if len(self._events) - self._joined >= 2 * self._tail:
+            self._join()
+        self._wake()
+
+    def close(self) -> None:
+        """Say that no event follows."""
+        self._closed = True
+        self._wake()
+
+    def subscribe(self) -> Cursor:
+        """A new consumer, who sees everything from the beginning."""
+        cursor = Cursor(self)
+        self._cursors.add(cursor)
+        return cursor
+
+    def read(self, position: int) -> Event | None:
+        """The event at a position, None past the newest."""
+        return self._events[position] if position < len(self._events) else None
+
+    async def wait(self) -> None:
+        """Wait until an event is appended, or the broadcast is closed."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        await future
+
+    def _wake(self) -> None:
+        if self._waiting:
+            waiting, self._waiting = self._waiting, []
+            for future in waiting:
+                if not future.done():
+                    future.set_result(None)
+
+    def _join(self) -> None:
+        """Join neighbouring deltas in what lies between the last join and the tail."""
+        start, stop = self._joined, len(self._events) - self._tail
+        stands = {cursor.position for cursor in self._cursors}
+        joined: list[Event] = []
+        moved: dict[int, int] = {}
+        run: list[ItemUpdate] = []
+        for position in range(start, stop):
+            event = self._events[position]
+            if position in stands:
+                _flush(run, joined)
+                moved[position] = start + len(joined)
+            if not (isinstance(event, ItemUpdate) and _is_joinable(event.stream)):
+                _flush(run, joined)
+                joined.append(event)
+                continue
+            if run and not _continues(run[-1], event):
+                _flush(run, joined)
+            run.append(event)
+        _flush(run, joined)
+        self._events[start:stop] = joined
+        self._joined = start + len(joined)
+        shift = stop - self._joined
+        for cursor in self._cursors:
+            if cursor.position >= stop:
+                cursor.position -= shift
+            elif cursor.position >= start:
+                cursor.position = moved[cursor.position]
+
+
+class Cursor(AsyncIterator[Event]):
+    """One consumer's place in a broadcast."""
+
+    def __init__(self, broadcast: Broadcast) -> None:
+        self._broadcast = broadcast
+        self.position = 0
+
+    async def __anext__(self) -> Event:
+        while (event := self._broadcast.read(self.position)) is None:
+            if self._broadcast.closed:
+                raise StopAsyncIteration
+            await self._broadcast.wait()
+        self.position += 1
+        return event
+
+
+def _is_joinable(stream: object) -> bool:
+    if isinstance(stream, OutputTextDelta) and stream.logprobs:
+        return False
+    return isinstance(stream, DeltaEvent) and not stream.kept
+
+
+def _continues(before: ItemUpdate, after: ItemUpdate) -> bool:
+    """Whether two deltas belong to the same text of the same item."""
+    return _place(before) == _place(after)
+
+
+def _place(update: ItemUpdate) -> tuple[object, ...]:
+    stream = update.stream
+    index = getattr(stream, "content_index", getattr(stream, "summary_index", None))
+    item = getattr(stream, "item_id", None), getattr(stream, "output_index", None)
+    return (update.run_id, update.turn, type(stream), *item, index, update.response_id)
+
+
+def _flush(run: list[ItemUpdate], into: list[Event]) -> None:
+    if not run:
+        return
+    if len(run) == 1:
+        into.append(run[0])
+    else:
+        last = run[-1]
+        text = "".join(update.stream.delta for update in run)  # type: ignore[union-attr]
+        stream = msgspec.structs.replace(last.stream, delta=text, obfuscation=ABSENT)
+        into.append(msgspec.structs.replace(last, stream=stream))
+    run.clear()

@@ -1,0 +1,64 @@
+"""What a drive needs to know. One frozen value, read and never written."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+from perdure.clock import Clock, Ids, RandomIds, SystemClock
+from perdure.errors import ConfigError
+from perdure.loop.model import Model
+from perdure.tools import Tool
+from perdure.wire import ABSENT, Item, Request, UnknownItem
+
+DEFAULT_MAX_PARALLEL = 8
+"""How many tools of one batch run at once, unless a configuration says otherwise."""
+
+
+def visible_to_model(item: Item) -> bool:
+    """Whether a request carries the item: all but those of an extension type, `slug:type`."""
+    return not (isinstance(item, UnknownItem) and ":" in item.type)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """What one drive runs with.
+
+    Raises:
+        ConfigError: A limit is not positive, or the settings name a conversation of a server.
+    """
+
+    model: Model
+    model_name: str = ""
+    """The `model` member of every request."""
+    instructions: str = ""
+    tools: Sequence[Tool] = ()
+    """In the order the request shows them."""
+    settings: Request = dataclasses.field(default_factory=Request)
+    """The base of every request; `input`, `tools`, `store` and `stream` belong to the loop."""
+    max_turns: int | None = None
+    """Stop after this many turns; the batch of the last one still runs."""
+    max_parallel: int = DEFAULT_MAX_PARALLEL
+    sequential: bool = False
+    """Run every batch one call at a time."""
+    keep: Callable[[Item], bool] = visible_to_model
+    """Which items of the transcript the model sees; asked once for each."""
+    grace: float = 5.0
+    """Seconds a told tool has to end before it is cancelled."""
+    wind_down: float = 10.0
+    """Seconds a cancelled caller waits for the drive to end."""
+    clock: Clock = dataclasses.field(default_factory=SystemClock)
+    ids: Ids = dataclasses.field(default_factory=RandomIds)
+
+    def __post_init__(self) -> None:
+        if self.max_turns is not None and self.max_turns < 1:
+            raise ConfigError(f"max_turns must be at least 1, got {self.max_turns}")
+        if self.max_parallel < 1:
+            raise ConfigError(f"max_parallel must be at least 1, got {self.max_parallel}")
+        if self.settings.previous_response_id or "conversation" in self.settings.unknown:
+            raise ConfigError(
+                "a conversation that a server holds cannot be continued; "
+                "the history is always sent whole"
+            )
+        if self.settings.input is not ABSENT:
+            raise ConfigError("settings must not hold an input; give it as the prompt")

@@ -1,0 +1,70 @@
+"""Events on their way out: the ledger first, then the log of consumers, then the subscribers.
+
+One event is delivered at a time, whichever task raised it (DESIGN 6.7). Subscribers are barriers:
+the drive goes on when the last of them has returned.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+from perdure.loop.broadcast import Broadcast
+from perdure.loop.events import Event, RunEnd
+from perdure.loop.ledger import Ledger, Ticket
+
+Subscriber = Callable[[Event], Awaitable[None]]
+"""Called with every event, in order. What it raises ends the drive in error."""
+
+
+class Delivery:
+    """Delivers the events of one drive."""
+
+    def __init__(
+        self, ledger: Ledger, consumers: Broadcast | None, subscribers: Sequence[Subscriber] = ()
+    ) -> None:
+        self._ledger = ledger
+        self._consumers = consumers
+        self._subscribers = tuple(subscribers)
+        self._lock = asyncio.Lock()
+        self._last: Ticket | None = None
+
+    async def deliver(self, event: Event) -> None:
+        """Deliver an event without waiting until it is durable."""
+        if not self._subscribers:
+            self._last = self._ledger.note(event)
+            self._show(event)
+            return
+        async with self._lock:
+            self._last = self._ledger.note(event)
+            self._show(event)
+            await self._tell(event)
+
+    async def deliver_durably(self, event: Event) -> None:
+        """Deliver an event once it is durable, so that whoever sees it can rely on it."""
+        async with self._lock:
+            self._last = self._ledger.note(event)
+            await self._last
+            self._show(event)
+            await self._tell(event)
+
+    async def settle(self) -> None:
+        """Wait until all that was delivered is durable."""
+        if self._last is not None:
+            await self._last
+
+    async def finish(self, end: RunEnd) -> None:
+        """Deliver the end, and close the log of consumers whatever happens."""
+        try:
+            await self.deliver_durably(end)
+        finally:
+            if self._consumers is not None:
+                self._consumers.close()
+
+    def _show(self, event: Event) -> None:
+        if self._consumers is not None:
+            self._consumers.append(event)
+
+    async def _tell(self, event: Event) -> None:
+        for subscriber in self._subscribers:
+            await subscriber(event)

@@ -1,0 +1,86 @@
+"""What the loop asks of a model: to stream one response."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Protocol, runtime_checkable
+
+import msgspec
+
+from perdure.errors import Truncated
+from perdure.loop.transcript import Items
+from perdure.wire import (
+    Fold,
+    Request,
+    Response,
+    ResponseCompleted,
+    ResponseFailed,
+    ResponseIncomplete,
+    StreamEvent,
+)
+
+
+class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One request: its settings, and the input as a snapshot of the transcript.
+
+    Attributes:
+        settings: Every member but `input`.
+        input: What the model reads, in order.
+    """
+
+    settings: Request
+    input: Items
+
+    def to_request(self) -> Request:
+        """The request as one wire value. Copies the input; meant for tests and for people."""
+        return msgspec.structs.replace(self.settings, input=tuple(self.input))
+
+
+@runtime_checkable
+class Model(Protocol):
+    """Anything that streams an Open Responses response.
+
+    An implementation is usually an async generator method. Contract:
+
+    * The events come in the order of the wire and end with a terminal one. An implementation whose
+      server was cut off raises `errors.Truncated` after the events that came.
+    * A failure raises an `errors.ModelError`. Nothing is sent again behind the caller's back.
+    * The caller closes the iterator (`aclose`) as soon as it wants no more events; whatever the
+      iterator holds, a connection above all, is released before `aclose` returns.
+    """
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[StreamEvent]:
+        """The events of the response to `request`."""
+        ...
+
+
+async def collect(stream: AsyncIterator[StreamEvent]) -> Response:
+    """Fold a stream to its response, and close it.
+
+    Returns:
+        The response of the terminal event; its `status` says how it went.
+
+    Raises:
+        Truncated: The stream ended before its terminal event.
+    """
+    fold = Fold()
+    try:
+        async for event in stream:
+            fold.feed(event)
+            if is_terminal(event):
+                return fold.response()
+    finally:
+        await close(stream)
+    raise Truncated
+
+
+def is_terminal(event: StreamEvent) -> bool:
+    """Whether an event ends its stream."""
+    return isinstance(event, ResponseCompleted | ResponseIncomplete | ResponseFailed)
+
+
+async def close(stream: AsyncIterator[StreamEvent]) -> None:
+    """Close a model's stream, if it holds anything to close."""
+    aclose = getattr(stream, "aclose", None)
+    if aclose is not None:
+        await aclose()

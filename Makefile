@@ -39,6 +39,8 @@ lint: $(VENV)/.dev
 
 types: $(VENV)/.dev
 	$(PY) -m mypy
+	@case "$$(pwd)" in *[*?\\]*) \
+	  echo 'pyright finds no file in a directory with *, ? or \ in its name' >&2; exit 1;; esac
 	$(PY) -m pyright
 
 layers: $(VENV)/.dev
@@ -75,7 +77,7 @@ $(VENV)/.made: FORCE
 
 # venv refuses a directory with ':' in its name, because activating it would break PATH.
 # Nothing here activates it, so the refusal is turned off.
-MAKE_VENV := "$(PYTHON)" -c 'import os, runpy; os.pathsep = "\n"; \
+MAKE_VENV := "$(PYTHON)" -c 'import os, runpy; os.pathsep = "\0"; \
 	runpy.run_module("venv", run_name="__main__", alter_sys=True)' --clear $(VENV)
 
 # pip reads --group, which 25.1 brought, from pyproject.toml.

@@ -22,26 +22,26 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from perdure.agent import Agent as Agent
-    from perdure.errors import ConfigError as ConfigError
-    from perdure.errors import ModelError as ModelError
-    from perdure.errors import PerdureError as PerdureError
-    from perdure.errors import RunFailed as RunFailed
-    from perdure.errors import ToolError as ToolError
-    from perdure.loop import Model as Model
-    from perdure.loop import ModelRequest as ModelRequest
-    from perdure.loop import collect as collect
+    from perdure.errors import (
+        ConfigError as ConfigError,
+        ModelError as ModelError,
+        PerdureError as PerdureError,
+        RunFailed as RunFailed,
+        ToolError as ToolError,
+    )
+    from perdure.loop import Model as Model, ModelRequest as ModelRequest, collect as collect
     from perdure.models import OpenResponses as OpenResponses
     from perdure.result import RunResult as RunResult
     from perdure.stream import RunStream as RunStream
-    from perdure.tools import Call as Call
-    from perdure.tools import Secret as Secret
-    from perdure.tools import Tool as Tool
-    from perdure.tools import ToolResult as ToolResult
-    from perdure.tools import current_call as current_call
-    from perdure.tools import tool as tool
-    from perdure.wire import Request as Request
-    from perdure.wire import system as system
-    from perdure.wire import user as user
+    from perdure.tools import (
+        Call as Call,
+        Secret as Secret,
+        Tool as Tool,
+        ToolResult as ToolResult,
+        current_call as current_call,
+        tool as tool,
+    )
+    from perdure.wire import Request as Request, system as system, user as user
 
 _HOMES = {
     "Agent": "perdure.agent",

@@ -9,7 +9,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from perdure import background
 from perdure.clock import Clock, Ids, RandomIds, SystemClock
 from perdure.errors import ConfigError
-from perdure.loop import Broadcast, Config, DriveHandle, Model, Transcript, begin
+from perdure.loop import (
+    Broadcast,
+    Config,
+    DriveHandle,
+    Model,
+    Opening,
+    Transcript,
+    begin,
+    check_opening,
+)
 from perdure.models import Resolved, resolve
 from perdure.result import RunResult, result_of
 from perdure.stream import RunStream
@@ -58,8 +67,9 @@ class Agent:
     _resolved: Resolved = dataclasses.field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        tools = ToolSet(sorted(map(as_tool, self.tools), key=lambda tool: tool.name))
-        object.__setattr__(self, "_tools", tuple(tools))
+        tools = [as_tool(thing) for thing in self.tools]
+        by_name = ToolSet(sorted(tools, key=lambda tool: tool.name))
+        object.__setattr__(self, "_tools", tuple(by_name))
         object.__setattr__(self, "_resolved", self._resolve())
         self._config("")
 
@@ -98,7 +108,9 @@ class Agent:
         self, items: tuple[Item, ...], consumers: Broadcast | None = None
     ) -> DriveHandle:
         config = self._config(await self._instructions())
-        return begin(Transcript(), items, config, consumers=consumers)
+        transcript = Transcript()
+        check_opening(transcript.snapshot(), items)
+        return begin(transcript, Opening(prompts=items), config, consumers=consumers)
 
     async def _instructions(self) -> str:
         if isinstance(self.instructions, str):
@@ -132,6 +144,6 @@ def _items(given: Input) -> tuple[Item, ...]:
         return (user(given),)
     if isinstance(given, Part):
         return (user(given),)
-    if isinstance(given, Sequence):
-        return tuple(given)
-    return (given,)
+    if isinstance(given, Item):
+        return (given,)
+    return tuple(given)

@@ -9,6 +9,10 @@ PerdureError
 │   ├── NoPrompt                     a drive was asked for without an input
 │   ├── CannotContinue               the transcript ends in nothing a model can answer
 │   ├── InputRequired                calls wait for an answer; resume first
+│   ├── NotPending                   an answer names no waiting call, or one lacks an answer
+│   ├── AmbiguousCall                a call that may have run must not run again
+│   ├── CallAnswered                 a call is owed its output alone
+│   ├── AlreadyRunning               the session is busy with another drive
 │   └── InsideEventLoop              a `*_sync` function was called inside a running event loop
 ├── WireError (ValueError)           bytes or values are not Open Responses
 │   ├── DecodeError                  JSON that cannot be read as what it should be
@@ -35,7 +39,9 @@ PerdureError
 ├── ToolError                        a tool failed; the model reads the message
 │   ├── InvalidArguments             what the model gave does not fit the tool
 │   ├── ToolTimeout (TimeoutError)   the tool outlived its time
+│   ├── OutcomeUnknown               the tool does not know whether it did what it was to do
 │   └── ToolPanic                    the tool raised something else
+├── Guard                            a policy stops a drive; its text reaches the host alone
 ├── CallEnded                        a call's handle was used after the call had ended
 ├── Aborted                          a drive was told to stop
 └── RunFailed                        a run ended in error; carries its result
@@ -128,6 +134,36 @@ class InputRequired(ConfigError):
         self.call_ids = call_ids
         names = ", ".join(repr(c) for c in call_ids)
         super().__init__(f"calls without an output must be answered first: {names}")
+
+
+class NotPending(ConfigError):
+    """An answer names no pending call, or a pending call has no answer."""
+
+
+class AmbiguousCall(ConfigError):
+    """A call that may have run was approved, and its effect does not let it run again.
+
+    Answer it with `outcome_unknown`, or approve it with `run_again` if you accept the risk.
+    """
+
+    def __init__(self, call_id: str, why: str) -> None:
+        self.call_id = call_id
+        super().__init__(
+            f"call {call_id!r} may have run and cannot run again: {why}; "
+            "answer it with outcome_unknown(), or approve it with run_again=True"
+        )
+
+
+class CallAnswered(ConfigError):
+    """A call that a record answered or refused was approved; it takes an output alone."""
+
+    def __init__(self, call_id: str) -> None:
+        self.call_id = call_id
+        super().__init__(f"call {call_id!r} was answered already and is owed its output alone")
+
+
+class AlreadyRunning(ConfigError):
+    """The session is busy with another drive."""
 
 
 class InsideEventLoop(ConfigError):
@@ -435,6 +471,24 @@ class ToolError(PerdureError):
     """A tool failed. The model reads the message, after `Error: `.
 
     A tool raises it to say what went wrong in words the model should see.
+
+    Attributes:
+        details: What the host should know beside the message; the model never sees it.
+        terminate: Whether the batch should be the last.
+    """
+
+    def __init__(
+        self, message: str = "", *, details: object = None, terminate: bool = False
+    ) -> None:
+        self.details = details
+        self.terminate = terminate
+        super().__init__(message)
+
+
+class OutcomeUnknown(ToolError):
+    """A tool does not know whether what it was to do has happened.
+
+    Unless the tool's effect is `none`, its call may have run and gets no output (LOG 5.10).
     """
 
 
@@ -477,6 +531,14 @@ class ToolPanic(ToolError):
 
 
 # --- drives ------------------------------------------------------------------
+
+
+class Guard(PerdureError):
+    """A policy stops a drive: it ends as `stopped` with cause `guard`.
+
+    A hook raises it. Its text reaches the host alone: never the model, the transcript, the caller
+    or the record.
+    """
 
 
 class CallEnded(PerdureError, RuntimeError):

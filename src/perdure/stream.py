@@ -62,9 +62,9 @@ class RunStream:
             if isinstance(event, ItemUpdate) and isinstance(event.stream, OutputTextDelta):
                 streamed.add(event.stream.item_id)
                 piece = joiner.feed(event.stream.delta)
-            elif isinstance(event, ItemEnd) and _is_answer(event.item):
+            elif isinstance(event, ItemEnd) and isinstance(event.item, Message):
                 piece = joiner.end()
-                if (event.item.id or "") not in streamed:
+                if event.item.role == "assistant" and (event.item.id or "") not in streamed:
                     piece += event.item.text
             if piece:
                 yield piece
@@ -87,7 +87,3 @@ class RunStream:
         if self._handle is None:
             raise ConfigError("enter the stream first: `async with agent.stream(...) as stream:`")
         return self._handle
-
-
-def _is_answer(item: Item) -> bool:
-    return isinstance(item, Message) and item.role == "assistant"

@@ -269,7 +269,7 @@ def test_a_duplicate_member_of_a_delta_is_noticed_however_it_is_spelled(space: s
 # --- extension types -----------------------------------------------------------------
 
 
-class Note(Wire, kw_only=True, tag="acme:noted"):
+class Note(Wire, frozen=True, kw_only=True, tag="acme:noted"):
     type: ClassVar[Literal["acme:noted"]] = "acme:noted"
     text: str
 

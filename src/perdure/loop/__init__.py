@@ -8,69 +8,138 @@ call and all that happens to it. What a drive does is told as *events*, in order
 The loop knows a model, tools and a ledger by their protocols, and nothing of stores or providers.
 """
 
-from perdure.loop.broadcast import Broadcast as Broadcast
-from perdure.loop.config import Config as Config
-from perdure.loop.delivery import Subscriber as Subscriber
+from perdure.loop.answers import Answer, approve, deny, outcome_unknown, output, refuse
+from perdure.loop.broadcast import Broadcast, Cursor
+from perdure.loop.callids import CallIds
+from perdure.loop.config import Config, visible_to_model
+from perdure.loop.context import DriveScope, drive_scope, invoke
+from perdure.loop.decisions import Action, Decider, ToolDecision
+from perdure.loop.delivery import Subscriber
+from perdure.loop.drive import Opening, can_continue, check_opening
 from perdure.loop.events import (
-    Event as Event,
+    Event,
+    InputMode,
+    ItemEnd,
+    ItemStart,
+    ItemUpdate,
+    ModelBlocked,
+    ModelRetry,
+    Queued,
+    QueueMode,
+    Reason,
+    ResponseEnd,
+    RunEnd,
+    RunStart,
+    Source,
+    StopCause,
+    ToolDispatch,
+    ToolEnd,
+    ToolStart,
+    ToolUpdate,
+    TurnEnd,
+    TurnInput,
+    TurnStart,
 )
-from perdure.loop.events import (
-    ItemEnd as ItemEnd,
+from perdure.loop.ledger import Ledger, NullLedger, Ticket
+from perdure.loop.lowlevel import EVENT_BUFFER, Events, begin, continue_, run
+from perdure.loop.middleware import (
+    MessageInfo,
+    Middleware,
+    NextModel,
+    NextTool,
+    RunInfo,
+    ToolCallInfo,
+    ToolOverride,
+    ToolResultInfo,
+    TurnInfo,
+    TurnStartInfo,
 )
-from perdure.loop.events import (
-    ItemStart as ItemStart,
-)
-from perdure.loop.events import (
-    ItemUpdate as ItemUpdate,
-)
-from perdure.loop.events import (
-    Reason as Reason,
-)
-from perdure.loop.events import (
-    ResponseEnd as ResponseEnd,
-)
-from perdure.loop.events import (
-    RunEnd as RunEnd,
-)
-from perdure.loop.events import (
-    RunStart as RunStart,
-)
-from perdure.loop.events import (
-    StopCause as StopCause,
-)
-from perdure.loop.events import (
-    ToolDispatch as ToolDispatch,
-)
-from perdure.loop.events import (
-    ToolEnd as ToolEnd,
-)
-from perdure.loop.events import (
-    ToolStart as ToolStart,
-)
-from perdure.loop.events import (
-    ToolUpdate as ToolUpdate,
-)
-from perdure.loop.events import (
-    TurnEnd as TurnEnd,
-)
-from perdure.loop.events import (
-    TurnInput as TurnInput,
-)
-from perdure.loop.events import (
-    TurnStart as TurnStart,
-)
-from perdure.loop.ledger import Ledger as Ledger
-from perdure.loop.ledger import NullLedger as NullLedger
-from perdure.loop.ledger import Ticket as Ticket
-from perdure.loop.lowlevel import Events as Events
-from perdure.loop.lowlevel import begin as begin
-from perdure.loop.lowlevel import continue_ as continue_
-from perdure.loop.lowlevel import run as run
-from perdure.loop.model import Model as Model
-from perdure.loop.model import ModelRequest as ModelRequest
-from perdure.loop.model import collect as collect
-from perdure.loop.pending import PendingCall as PendingCall
-from perdure.loop.pending import PendingReason as PendingReason
-from perdure.loop.registry import DriveHandle as DriveHandle
-from perdure.loop.transcript import Items as Items
-from perdure.loop.transcript import Transcript as Transcript
+from perdure.loop.model import Model, ModelRequest, collect
+from perdure.loop.pending import PendingCall, PendingReason, unanswered
+from perdure.loop.queues import Queues, Waiting
+from perdure.loop.registry import DriveHandle
+from perdure.loop.resume import check_answers
+from perdure.loop.retry import Retry, is_retryable
+from perdure.loop.transcript import Items, Transcript
+from perdure.loop.trigger import Hidden, Trigger, unhide
+
+__all__ = [
+    "EVENT_BUFFER",
+    "Action",
+    "Answer",
+    "Broadcast",
+    "CallIds",
+    "Config",
+    "Cursor",
+    "Decider",
+    "DriveHandle",
+    "DriveScope",
+    "Event",
+    "Events",
+    "Hidden",
+    "InputMode",
+    "ItemEnd",
+    "ItemStart",
+    "ItemUpdate",
+    "Items",
+    "Ledger",
+    "MessageInfo",
+    "Middleware",
+    "Model",
+    "ModelBlocked",
+    "ModelRequest",
+    "ModelRetry",
+    "NextModel",
+    "NextTool",
+    "NullLedger",
+    "Opening",
+    "PendingCall",
+    "PendingReason",
+    "QueueMode",
+    "Queued",
+    "Queues",
+    "Reason",
+    "ResponseEnd",
+    "Retry",
+    "RunEnd",
+    "RunInfo",
+    "RunStart",
+    "Source",
+    "StopCause",
+    "Subscriber",
+    "Ticket",
+    "ToolCallInfo",
+    "ToolDecision",
+    "ToolDispatch",
+    "ToolEnd",
+    "ToolOverride",
+    "ToolResultInfo",
+    "ToolStart",
+    "ToolUpdate",
+    "Transcript",
+    "Trigger",
+    "TurnEnd",
+    "TurnInfo",
+    "TurnInput",
+    "TurnStart",
+    "TurnStartInfo",
+    "Waiting",
+    "approve",
+    "begin",
+    "can_continue",
+    "check_answers",
+    "check_opening",
+    "collect",
+    "continue_",
+    "deny",
+    "drive_scope",
+    "invoke",
+    "is_retryable",
+    "outcome_unknown",
+    "output",
+    "refuse",
+    "run",
+    "unanswered",
+    "unhide",
+    "visible_to_model",
+]

@@ -17,13 +17,14 @@ T = TypeVar("T")
 class AbortSignal:
     """Whether and why a drive should stop. It is set once."""
 
-    __slots__ = ("_interrupted", "_listeners", "_task", "cause")
+    __slots__ = ("_interrupted", "_task", "cause", "listeners")
 
     def __init__(self) -> None:
         self.cause: BaseException | None = None
         self._task: asyncio.Task[object] | None = None
         self._interrupted = False
-        self._listeners: list[Callable[[], None]] = []
+        self.listeners: list[Callable[[], object]] = []
+        """Called once when the drive is told to stop."""
 
     def abort(self, cause: BaseException) -> None:
         """Stop. The first cause stands."""
@@ -33,13 +34,17 @@ class AbortSignal:
         if self._task is not None and self._task is not asyncio.current_task():
             self._interrupted = True
             self._task.cancel()
-        for listener in list(self._listeners):
+        for listener in list(self.listeners):
             listener()
 
     def check(self) -> None:
         """Raise the cause if the drive was told to stop."""
         if self.cause is not None:
             raise self.cause
+
+    def _raise_cause(self) -> None:
+        if self.cause is not None:
+            raise self.cause from None
 
     async def guard(self, awaitable: Awaitable[T]) -> T:
         """Await something that an abort may cut.
@@ -55,8 +60,8 @@ class AbortSignal:
         try:
             return await awaitable
         except asyncio.CancelledError:
-            if self.cause is not None and self._interrupted:
-                raise self.cause from None
+            if self._interrupted:
+                self._raise_cause()
             raise
         finally:
             self._task = None
@@ -65,12 +70,12 @@ class AbortSignal:
                 self._interrupted = False
 
     @contextmanager
-    def listening(self, listener: Callable[[], None]) -> Iterator[None]:
+    def listening(self, listener: Callable[[], object]) -> Iterator[None]:
         """Call `listener` once when the drive is told to stop, at once if it already was."""
-        self._listeners.append(listener)
+        self.listeners.append(listener)
         try:
             if self.cause is not None:
                 listener()
             yield
         finally:
-            self._listeners.remove(listener)
+            self.listeners.remove(listener)

@@ -3,16 +3,21 @@
 An attempt *commits* when the model begins its answer, that is when a message or a function call
 opens. An item that was finished before, a thought, is *held*: it is shown as it comes and enters
 the transcript when the attempt commits or the response arrives, so that an attempt that fails
-leaves no orphan behind.
+leaves no orphan behind. A call *opens* under the one id it keeps.
 """
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
+
 import msgspec
 
-from perdure.loop.events import Event, ItemEnd, ItemStart, ItemUpdate
-from perdure.loop.item_view import ItemView
-from perdure.loop.transcript import Transcript
+from perdure.loop.events import ItemEnd, ItemStart, ItemUpdate
+from perdure.loop.item_view import ItemView, under
+from perdure.loop.middleware import MessageInfo
+from perdure.loop.pairing import unstreamed
+from perdure.loop.state import Drive
 from perdure.wire import (
     Fold,
     FunctionCall,
@@ -20,139 +25,236 @@ from perdure.wire import (
     Message,
     OutputItemAdded,
     OutputItemDone,
+    Reasoning,
     Response,
     StreamEvent,
 )
 
 
-class Attempt:
-    """The state of one attempt. `feed` gives the events to deliver, in order."""
+@dataclasses.dataclass(slots=True, eq=False)
+class _Track:
+    """One item of the stream."""
 
-    def __init__(self, run_id: str, turn: int, transcript: Transcript) -> None:
+    call_id: str = ""
+    """The id a call runs under; empty until it is decided."""
+    shown: bool = False
+    finished: bool = False
+
+
+@dataclasses.dataclass(slots=True, kw_only=True, eq=False)
+class _Finished:
+    """An item the model finished."""
+
+    given: Item
+    """As the model gave it."""
+    item: Item
+    """As it enters the transcript."""
+    model_call_id: str = ""
+
+
+class Attempt:
+    """The state of one attempt."""
+
+    def __init__(
+        self, drive: Drive, model_name: str, guards: list[asyncio.Task[object]] | None = None
+    ) -> None:
         self.fold = Fold()
         self.committed = False
-        self.completed: list[Item] = []
-        """What the model finished, in the order it finished."""
         self.response_id = ""
-        self._run_id = run_id
-        self._turn = turn
-        self._transcript = transcript
-        self._open: dict[int, bool] = {}
-        self._held: list[Item] = []
+        self._drive = drive
+        self._model_name = model_name
+        self._guards = guards or []
+        self._tracks: dict[int | None, _Track] = {}
+        self._finished: list[_Finished] = []
+        self._held: list[_Finished] = []
+        self._opened: set[str] = set()  # the ids the model gave calls
+        self._twins: list[Item] = []  # calls that the model sent twice
 
-    def feed(self, event: StreamEvent) -> list[Event]:
-        """Take a stream event."""
+    @property
+    def calls(self) -> tuple[FunctionCall, ...]:
+        """The calls that the model finished and the transcript holds."""
+        held = {id(one) for one in self._held}
+        items = (one.item for one in self._finished if id(one) not in held)
+        return tuple(item for item in items if isinstance(item, FunctionCall))
+
+    @property
+    def taken(self) -> tuple[Item, ...]:
+        """What the transcript took of the response."""
+        held = {id(one) for one in self._held}
+        return tuple(one.item for one in self._finished if id(one) not in held)
+
+    async def feed(self, event: StreamEvent) -> None:
+        """Take a stream event, and deliver what it means.
+
+        Raises:
+            Guard: A guard withholds the response.
+        """
         self.fold.feed(event)
         if not self.response_id:
             self.response_id = getattr(getattr(event, "response", None), "id", "")
         index = getattr(event, "output_index", None)
         if index is None:
-            return []
+            return
         position = self.fold.position(index)
         match event:
             case OutputItemAdded(item=item) if item is not None:
-                return self._opened(position, item)
+                await self._open(position, item)
             case OutputItemDone(item=item) if item is not None:
-                return self._finished(position, item)
+                await self._finish(position, item)
             case _:
-                return [self._update(event, position)]
+                await self._update(event, position)
 
-    def close(self, response: Response) -> list[Event]:
-        """Take the response as the terminal event lists it: what was not streamed, what is held."""
-        events: list[Event] = []
-        for item in unstreamed(response.output, self.completed):
-            events += self._opened(None, item)
-            events += self._completed(item)
-        return [*events, *self._release()]
+    async def close(self, response: Response) -> Response:
+        """Take the response as its terminal event lists it: what was not streamed, what is held.
+
+        Returns:
+            The response with its calls as the transcript holds them.
+
+        Raises:
+            Guard: A guard withholds the response.
+        """
+        streamed = [*(one.given for one in self._finished), *self._twins]
+        for item in unstreamed(response.output, streamed):
+            await self._finish(None, item)
+        for guard in self._guards:
+            await self._drive.signal.guard(asyncio.shield(guard))
+        await self._release()
+        return self._renamed(response)
 
     def partial(self) -> tuple[Item, ...]:
         """What had begun and was not finished, marked incomplete."""
-        started = [self.fold.item(p) for p in sorted(self._open) if self._open[p]]
-        return tuple(_incomplete(item) for item in started if item is not None)
-
-    def _opened(self, position: int | None, item: Item) -> list[Event]:
-        if position is not None:
-            self._open[position] = True
-        events: list[Event] = []
-        if isinstance(item, Message | FunctionCall) and not self.committed:
-            self.committed = True
-            events += self._release()
-        return [*events, self._start(item)]
-
-    def _finished(self, position: int | None, item: Item) -> list[Event]:
-        events: list[Event] = []
-        if position is None or position not in self._open:
-            events += self._opened(position, item)
-        if position is not None:
-            self._open[position] = False
-        return [*events, *self._completed(item)]
-
-    def _completed(self, item: Item) -> list[Event]:
-        self.completed.append(item)
-        self._held.append(item)
-        return self._release() if self.committed else []
-
-    def _release(self) -> list[Event]:
-        """Let what is held into the transcript."""
-        held, self._held = self._held, []
-        for item in held:
-            self._transcript.append(item)
-        return [
-            ItemEnd(run_id=self._run_id, turn=self._turn, item=item, response_id=self.response_id)
-            for item in held
+        begun = [
+            (position, track)
+            for position, track in self._tracks.items()
+            if position is not None and track.shown and not track.finished
         ]
+        items = [ItemView(self.fold, position, track.call_id).item() for position, track in begun]
+        return tuple(_incomplete(item) for item in items if item is not None)
 
-    def _start(self, item: Item) -> ItemStart:
-        return ItemStart(
-            run_id=self._run_id, turn=self._turn, item=item, response_id=self.response_id
+    async def _open(self, position: int | None, item: Item) -> _Track:
+        track = self._tracks.get(position) if position is not None else None
+        if track is not None:
+            return track
+        track = self._tracks[position] = _Track()
+        if isinstance(item, Message | FunctionCall):
+            self.committed = True
+            await self._release_if_free()
+        if isinstance(item, FunctionCall):
+            if item.call_id and item.call_id in self._opened:
+                return track  # whether it is the same call again shows when it is whole
+            self._opened.add(item.call_id)
+        await self._show(track, item)
+        return track
+
+    async def _finish(self, position: int | None, item: Item) -> None:
+        track = await self._open(position, item)
+        if track.finished:
+            return
+        track.finished = True
+        if isinstance(item, FunctionCall) and not track.shown and self._is_twin(item):
+            self._twins.append(item)
+            return
+        if not track.shown:
+            await self._show(track, item)
+        await self._take(track, item)
+
+    async def _show(self, track: _Track, item: Item) -> None:
+        """Tell that an item opens; a call gets its id."""
+        track.shown = True
+        if isinstance(item, FunctionCall):
+            track.call_id = self._drive.call_ids.name(item.call_id)
+        await self._drive.delivery.deliver(
+            ItemStart(
+                run_id=self._drive.run_id,
+                turn=self._drive.turn,
+                item=under(item, track.call_id),
+                response_id=self.response_id,
+            )
         )
 
-    def _update(self, event: StreamEvent, position: int | None) -> ItemUpdate:
-        return ItemUpdate(
-            run_id=self._run_id,
-            turn=self._turn,
-            stream=event,
-            view=ItemView(self.fold, position),
+    async def _take(self, track: _Track, item: Item) -> None:
+        finished = _Finished(given=item, item=under(item, track.call_id))
+        if isinstance(item, FunctionCall) and item.call_id != track.call_id:
+            finished.model_call_id = item.call_id
+        if isinstance(item, Message) and item.role == "assistant":
+            finished.item = await self._drive.hooks.on_message(item, self._info())
+        self._finished.append(finished)
+        self._held.append(finished)
+        if self.committed:
+            await self._release_if_free()
+
+    async def _update(self, event: StreamEvent, position: int | None) -> None:
+        track = self._tracks.get(position)
+        if track is not None and not track.shown:
+            return
+        await self._drive.delivery.deliver(
+            ItemUpdate(
+                run_id=self._drive.run_id,
+                turn=self._drive.turn,
+                stream=event,
+                view=ItemView(self.fold, position, track.call_id if track else ""),
+                response_id=self.response_id,
+            )
+        )
+
+    async def _release_if_free(self) -> None:
+        """Let what is held into the transcript, unless a guard has still to speak."""
+        for guard in self._guards:
+            if not guard.done():
+                return
+            guard.result()
+        await self._release()
+
+    async def _release(self) -> None:
+        held, self._held = self._held, []
+        for one in held:
+            self._drive.transcript.append(one.item)
+            if isinstance(one.item, Reasoning):
+                self._drive.transcript.attribute(one.item, self._model_name)
+            await self._drive.delivery.deliver(
+                ItemEnd(
+                    run_id=self._drive.run_id,
+                    turn=self._drive.turn,
+                    item=one.item,
+                    response_id=self.response_id,
+                    model_call_id=one.model_call_id,
+                )
+            )
+
+    def _info(self) -> MessageInfo:
+        return MessageInfo(
+            run_id=self._drive.run_id,
+            turn=self._drive.turn,
             response_id=self.response_id,
+            output=tuple(one.given for one in self._finished),
         )
 
+    def _is_twin(self, item: FunctionCall) -> bool:
+        """Whether a call of this response has the same id, name and arguments."""
+        return any(
+            (one.call_id, one.name, one.arguments) == (item.call_id, item.name, item.arguments)
+            for one in self._given()
+        )
 
-def unstreamed(listed: tuple[Item, ...], completed: list[Item]) -> list[Item]:
-    """The items a response lists that its stream never finished.
+    def _given(self) -> list[FunctionCall]:
+        return [one.given for one in self._finished if isinstance(one.given, FunctionCall)]
 
-    Two items are one if they share an id; two calls if they share a call id; failing that, anything
-    but a call pairs with the next of its kind, since some servers change ids on the way.
-    """
-    missing, rest = list(listed), list(completed)
-    for same in (_same_id, _same_call, _same_kind):
-        for item in list(missing):
-            twin = next((i for i, done in enumerate(rest) if same(done, item)), None)
-            if twin is not None:
-                del rest[twin]
-                missing = [other for other in missing if other is not item]
-    return missing
-
-
-def _same_id(done: Item, item: Item) -> bool:
-    return type(done) is type(item) and bool(item_id(done)) and item_id(done) == item_id(item)
-
-
-def _same_call(done: Item, item: Item) -> bool:
-    if isinstance(done, FunctionCall) and isinstance(item, FunctionCall):
-        return done.call_id == item.call_id
-    return False
-
-
-def _same_kind(done: Item, item: Item) -> bool:
-    return type(done) is type(item) and not isinstance(done, FunctionCall)
-
-
-def item_id(item: Item) -> str:
-    """The id of an item, empty if it has none."""
-    return item.id or ""
+    def _renamed(self, response: Response) -> Response:
+        """The response with the calls that run under another id as the transcript holds them."""
+        renamed = {id(one.given): one.item for one in self._finished if one.model_call_id}
+        if not renamed:
+            return response
+        calls = iter([one for one in self._finished if isinstance(one.given, FunctionCall)])
+        output = [
+            next(calls, _Finished(given=item, item=item)).item
+            if isinstance(item, FunctionCall)
+            else item
+            for item in response.output
+        ]
+        return msgspec.structs.replace(response, output=tuple(output))
 
 
 def _incomplete(item: Item) -> Item:
     if hasattr(item, "status"):
-        return msgspec.structs.replace(item, status="incomplete")  # type: ignore[type-var]
+        return msgspec.structs.replace(item, status="incomplete")
     return item

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from perdure.clock import Clock, Ids, RandomIds, SystemClock
 from perdure.errors import ConfigError
+from perdure.loop.middleware import Middleware
 from perdure.loop.model import Model
-from perdure.tools import Tool
+from perdure.loop.retry import Retry
+from perdure.tools import Call, Elicitor, Tool
 from perdure.wire import ABSENT, Item, Request, UnknownItem
 
 DEFAULT_MAX_PARALLEL = 8
@@ -18,6 +20,12 @@ DEFAULT_MAX_PARALLEL = 8
 def visible_to_model(item: Item) -> bool:
     """Whether a request carries the item: all but those of an extension type, `slug:type`."""
     return not (isinstance(item, UnknownItem) and ":" in item.type)
+
+
+ToolRecorder = Callable[[Call, str, object], Awaitable[None]]
+"""Takes a tool's record: the call, the namespace, any JSON value. Returns when it is durable."""
+
+ToolProvider = Callable[[], Sequence[Tool]] | Callable[[], Awaitable[Sequence[Tool]]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +42,8 @@ class Config:
     instructions: str = ""
     tools: Sequence[Tool] = ()
     """In the order the request shows them."""
+    tool_provider: ToolProvider | None = None
+    """Gives the tools of each turn, in place of `tools`; asked once a turn, before the request."""
     settings: Request = dataclasses.field(default_factory=Request)
     """The base of every request; `input`, `tools`, `store` and `stream` belong to the loop."""
     max_turns: int | None = None
@@ -41,6 +51,13 @@ class Config:
     max_parallel: int = DEFAULT_MAX_PARALLEL
     sequential: bool = False
     """Run every batch one call at a time."""
+    retry: Retry = dataclasses.field(default_factory=Retry)
+    middleware: Sequence[Middleware] = ()
+    """The first is the outermost."""
+    elicitor: Elicitor | None = None
+    """Asks the user what a tool wants to know; without one, nobody is asked."""
+    recorder: ToolRecorder | None = None
+    """Takes the records that tools write."""
     keep: Callable[[Item], bool] = visible_to_model
     """Which items of the transcript the model sees; asked once for each."""
     grace: float = 5.0

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from perdure.loop.broadcast import Broadcast
 from perdure.loop.events import Event, RunEnd
 from perdure.loop.ledger import Ledger, Ticket
+from perdure.loop.queues import Queues
 
 Subscriber = Callable[[Event], Awaitable[None]]
 """Called with every event, in order. What it raises ends the drive in error."""
@@ -21,28 +22,45 @@ class Delivery:
     """Delivers the events of one drive."""
 
     def __init__(
-        self, ledger: Ledger, consumers: Broadcast | None, subscribers: Sequence[Subscriber] = ()
+        self,
+        ledger: Ledger,
+        queues: Queues,
+        *,
+        consumers: Broadcast | None = None,
+        subscribers: Sequence[Subscriber] = (),
     ) -> None:
         self._ledger = ledger
+        self._queues = queues
         self._consumers = consumers
-        self._subscribers = tuple(subscribers)
+        self.subscribers = subscribers
+        """Read at each event, so that one who subscribes during a drive hears the next."""
         self._lock = asyncio.Lock()
         self._last: Ticket | None = None
 
     async def deliver(self, event: Event) -> None:
         """Deliver an event without waiting until it is durable."""
-        if not self._subscribers:
-            self._last = self._ledger.note(event)
-            self._show(event)
+        if self.subscribers or self._queues.has_reports:
+            _ = await self._deliver(event)
             return
+        self._last = self._ledger.note(event)
+        self._show(event)
+
+    async def deliver_ticketed(self, event: Event) -> Ticket:
+        """Deliver an event; whoever awaits the ticket knows that it is durable."""
+        return await self._deliver(event)
+
+    async def _deliver(self, event: Event) -> Ticket:
         async with self._lock:
-            self._last = self._ledger.note(event)
+            await self._report()
+            self._last = ticket = self._ledger.note(event)
             self._show(event)
             await self._tell(event)
+            return ticket
 
     async def deliver_durably(self, event: Event) -> None:
         """Deliver an event once it is durable, so that whoever sees it can rely on it."""
         async with self._lock:
+            await self._report()
             self._last = self._ledger.note(event)
             await self._last
             self._show(event)
@@ -61,10 +79,17 @@ class Delivery:
             if self._consumers is not None:
                 self._consumers.close()
 
+    async def _report(self) -> None:
+        """Tell what was queued since the last event, before anything it leads to."""
+        for report in self._queues.reports():
+            self._last = self._ledger.note(report)
+            self._show(report)
+            await self._tell(report)
+
     def _show(self, event: Event) -> None:
         if self._consumers is not None:
             self._consumers.append(event)
 
     async def _tell(self, event: Event) -> None:
-        for subscriber in self._subscribers:
+        for subscriber in tuple(self.subscribers):
             await subscriber(event)

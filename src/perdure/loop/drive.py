@@ -1,4 +1,4 @@
-"""One drive: from an input until the loop stops calling the model.
+"""One drive: from an input or answers until the loop stops calling the model.
 
 A drive is functions over `Drive`, the data of one pass. It raises nothing: whatever happens becomes
 its `run_end`.
@@ -7,80 +7,118 @@ its `run_end`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+import dataclasses
+from collections.abc import Sequence
 
-import msgspec
-
-from perdure.errors import Aborted, CannotContinue, InputRequired, NoPrompt
-from perdure.loop.batch import run_batch
-from perdure.loop.config import Config
-from perdure.loop.events import Reason, RunEnd, RunStart, TurnEnd, TurnInput, TurnStart
-from perdure.loop.model import ModelRequest
-from perdure.loop.pending import PendingCall, PendingReason, unanswered
-from perdure.loop.state import Drive, Outcome, add
-from perdure.loop.transcript import Transcript
-from perdure.loop.turn import call_model
-from perdure.tools import ToolResult, ToolSet
-from perdure.wire import (
-    ABSENT,
-    FunctionCall,
-    FunctionCallOutput,
-    Item,
-    Message,
-    Request,
-    Response,
-    function_call_output,
+from perdure.errors import (
+    Aborted,
+    CannotContinue,
+    Guard,
+    InputRequired,
+    NoPrompt,
 )
+from perdure.loop.answers import Answer
+from perdure.loop.events import InputMode, RunEnd, RunStart, TurnInput
+from perdure.loop.pending import PendingCall, PendingReason, unanswered
+from perdure.loop.resume import take_answers
+from perdure.loop.state import Drive, Outcome, add, add_waiting
+from perdure.loop.transcript import Items, Transcript
+from perdure.loop.trigger import Hidden, unhide
+from perdure.loop.turn import run_turn
+from perdure.wire import FunctionCall, FunctionCallOutput, Item, Message, UnknownItem
 
-NOT_RUN_CUT = "Error: not run: the response that made this call was cut"
-"""The output of a call whose response was cut or filtered (DESIGN 6.6)."""
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """What a drive begins with: items, answers to pending calls, or nothing but the transcript."""
+
+    prompts: tuple[Item | Hidden, ...] = ()
+    answers: tuple[Answer, ...] = ()
 
 
-async def run_drive(drive: Drive, prompts: tuple[Item, ...]) -> RunEnd:
+async def run_drive(drive: Drive, opening: Opening) -> RunEnd:
     """Run a drive to its end and deliver it.
 
     Returns:
         The end that was delivered. If the end itself could not be made durable, an end with reason
         `error` and that failure, which nobody else was told.
     """
-    outcome = await _outcome(drive, prompts)
+    outcome = await _outcome(drive, opening)
+    drive.taking = False
     end = _end(drive, outcome)
     try:
         await drive.delivery.finish(end)
+        await drive.hooks.on_end(end)
     except Exception as error:  # noqa: BLE001 - a ledger or a subscriber may raise anything
-        return _end(drive, Outcome("error", None, error))
+        end = _end(drive, _after_failure(drive, outcome, error))
+    finally:
+        _release_deliveries(drive)
     return end
 
 
-async def _outcome(drive: Drive, prompts: tuple[Item, ...]) -> Outcome:
+async def _outcome(drive: Drive, opening: Opening) -> Outcome:
     try:
-        await _begin(drive, prompts)
-        return await _turns(drive)
-    except Aborted as error:
-        return Outcome("aborted", None, error)
+        outcome = await _begin(drive, opening)
+        while outcome is None:
+            outcome = await run_turn(drive)
     except asyncio.CancelledError:
         return Outcome("aborted", None, Aborted("the event loop is closing"))
     except Exception as error:  # noqa: BLE001 - a model, a hook, a ledger may raise anything
-        reason: Reason = "aborted" if error is drive.signal.cause else "error"
-        return Outcome(reason, None, error)
+        return _after_failure(drive, None, error)
+    return outcome
 
 
-def check_input(transcript: Transcript, prompts: tuple[Item, ...]) -> None:
+def _after_failure(drive: Drive, before: Outcome | None, error: Exception) -> Outcome:
+    """What a drive ends as when something raised.
+
+    A failure while the drive is being aborted is joined to the abort's cause, which stands.
+    """
+    cause = drive.signal.cause
+    if before is not None and before.reason == "error" and before.error is not None:
+        return before
+    if cause is not None:
+        if error is not cause:
+            cause.add_note(f"while stopping: {type(error).__name__}: {error}")
+            cause.__cause__ = cause.__cause__ or error
+        return Outcome("aborted", None, cause)
+    if isinstance(error, Guard) and before is None:
+        return Outcome("stopped", "guard", error)
+    return Outcome("error", None, error)
+
+
+def check_opening(
+    transcript: Items, prompts: Sequence[Item | Hidden], *, waiting: bool = False
+) -> None:
     """Whether a drive may begin from `transcript` and `prompts`.
+
+    Args:
+        transcript: What there is.
+        prompts: What is added.
+        waiting: Whether a queue holds what the drive will begin with.
 
     Raises:
         NoPrompt: There is neither.
         CannotContinue: The last item is nothing a model can answer.
         InputRequired: A call has no output.
     """
-    items = [*transcript.snapshot(), *prompts]
-    if not items:
+    everything = [*transcript, *(unhide(given)[0] for given in prompts)]
+    if not everything and not waiting:
         raise NoPrompt
-    open_calls = unanswered(items)
+    open_calls = unanswered(everything)
     if open_calls:
         raise InputRequired(tuple(call.call_id for call in open_calls))
-    if not can_continue(items[-1]):
+    if not waiting and not can_continue(everything[-1]):
         raise CannotContinue
+
+
+def answering(transcript: Transcript, prompts: Sequence[Item | Hidden]) -> int:
+    """How many of the leading prompts answer calls of the transcript."""
+    waiting = {call.call_id for call in unanswered(transcript.snapshot())}
+    for place, given in enumerate(prompts):
+        item = unhide(given)[0]
+        if not (isinstance(item, FunctionCallOutput) and item.call_id in waiting):
+            return place
+    return len(prompts)
 
 
 def can_continue(last: Item) -> bool:
@@ -90,100 +128,55 @@ def can_continue(last: Item) -> bool:
     return isinstance(last, FunctionCallOutput)
 
 
-async def _begin(drive: Drive, prompts: tuple[Item, ...]) -> None:
+async def _begin(drive: Drive, opening: Opening) -> Outcome | None:
+    """Everything before the first turn. An outcome means that there is none."""
     drive.signal.check()
-    await drive.delivery.deliver(RunStart(run_id=drive.run_id, source=drive.source))
-    if not prompts:
-        drive.inputs = [TurnInput(item=i, mode="continued") for i in _tail(drive.transcript)]
-    for item in prompts:
-        await add(drive, item, "prompt")
+    await drive.hooks.before_run(drive.info())
+    leading = answering(drive.transcript, opening.prompts)
+    drive.source = "resume" if opening.answers or leading else "input"
+    await drive.delivery.deliver(
+        RunStart(run_id=drive.run_id, source=drive.source, trigger=drive.trigger)
+    )
+    if not opening.answers:
+        drive.inputs = [
+            TurnInput(item=item, mode="continued") for item in tail(drive.transcript.snapshot())
+        ]
+    for place, given in enumerate(opening.prompts):
+        item, hidden = unhide(given)
+        mode: InputMode = "resume" if place < leading else "prompt"
+        await add(drive, item, mode, hidden=hidden, trigger=drive.trigger)
+    outcome = await take_answers(drive, opening.answers) if opening.answers else None
+    if outcome is None:
+        await add_waiting(drive, drive.queues.take_steering())
+    return outcome
 
 
-def _tail(transcript: Transcript) -> list[Item]:
+def tail(transcript: Items) -> list[Item]:
     """What stands after the model's last word."""
-    tail: list[Item] = []
-    for item in reversed(transcript.snapshot()):
-        if not can_continue(item):
+    found: list[Item] = []
+    for item in reversed(transcript):
+        if not can_continue(item) and not is_note(item):
             break
-        tail.append(item)
-    return tail[::-1]
+        found.append(item)
+    return found[::-1]
 
 
-async def _turns(drive: Drive) -> Outcome:
-    settings = request_settings(drive.config, drive.tools)
-    while True:
-        outcome = await _turn(drive, settings)
-        if outcome is not None:
-            return outcome
+def is_note(item: Item) -> bool:
+    """Whether an item is of an extension type, which a model does not see."""
+    return isinstance(item, UnknownItem) and ":" in item.type
 
 
-async def _turn(drive: Drive, settings: Request) -> Outcome | None:
-    """One turn. None means that another follows."""
-    drive.signal.check()
-    drive.turn += 1
-    request = ModelRequest(settings=settings, input=drive.outgoing.snapshot())
-    inputs, drive.inputs = tuple(drive.inputs), []
-    await drive.delivery.deliver(
-        TurnStart(run_id=drive.run_id, turn=drive.turn, request=request, inputs=inputs)
-    )
-    await drive.signal.guard(drive.delivery.settle())
-    answer = await call_model(drive, request)
-    if answer.cut is not None:
-        await _answer_not_run(drive, answer.calls)
-        await _end_turn(drive, answer.response)
-        return Outcome("stopped", answer.cut)
-    if not answer.calls:
-        await _end_turn(drive, answer.response)
-        return Outcome("done")
-    batch = await run_batch(drive, answer.calls)
-    for output in batch.outputs:
-        await add(drive, output, "tool")
-    drive.signal.check()
-    await _end_turn(drive, answer.response, batch.results)
-    return _after_batch(drive, batch.terminate)
-
-
-def _after_batch(drive: Drive, terminate: tuple[bool, ...]) -> Outcome | None:
-    if all(terminate):
-        return Outcome("stopped", "terminate")
-    if any(terminate):
-        return Outcome("stopped", "partial_terminate")
-    if drive.config.max_turns is not None and drive.turn >= drive.config.max_turns:
-        return Outcome("stopped", "max_turns")
-    return None
-
-
-async def _answer_not_run(drive: Drive, calls: Iterable[FunctionCall]) -> None:
-    for call in calls:
-        await add(drive, function_call_output(call.call_id, NOT_RUN_CUT), "tool")
-
-
-async def _end_turn(drive: Drive, response: Response, results: tuple[ToolResult, ...] = ()) -> None:
-    await drive.delivery.deliver(
-        TurnEnd(run_id=drive.run_id, turn=drive.turn, response=response, tool_results=results)
-    )
-
-
-def request_settings(config: Config, tools: ToolSet) -> Request:
-    """The members of every request of a drive but its input.
-
-    They do not vary within a drive, so a provider's prompt cache holds (DESIGN 6.8).
-    """
-    definitions = tools.definitions()
-    return msgspec.structs.replace(
-        config.settings,
-        model=config.model_name or config.settings.model,
-        instructions=config.instructions or config.settings.instructions,
-        tools=definitions or ABSENT,
-        store=False,
-        stream=ABSENT,
-    )
+def _release_deliveries(drive: Drive) -> None:
+    """Tell those whose delivery no request has carried that none will."""
+    for waiting in drive.delivered:
+        if waiting.taken is not None and not waiting.taken.done():
+            waiting.taken.set_result(False)
 
 
 def _end(drive: Drive, outcome: Outcome) -> RunEnd:
     snapshot = drive.transcript.snapshot()
     pending = [
-        drive.why.get(call.call_id) or _undecided(call, outcome) for call in unanswered(snapshot)
+        drive.why.get(call.call_id) or _undecided(drive, call) for call in unanswered(snapshot)
     ]
     return RunEnd(
         run_id=drive.run_id,
@@ -192,13 +185,15 @@ def _end(drive: Drive, outcome: Outcome) -> RunEnd:
         cause=outcome.cause,
         error=outcome.error,
         pending=tuple(pending),
+        withheld=drive.withheld,
         partial=drive.partial,
         turns=drive.turn,
         usage=drive.usage,
     )
 
 
-def _undecided(call: FunctionCall, outcome: Outcome) -> PendingCall:
-    """A call of which the drive knows nothing: one it made never ran, one it found may have."""
-    reason: PendingReason = "unknown" if outcome.reason == "error" else "undispatched"
-    return PendingCall(call=call, reason=reason)
+def _undecided(drive: Drive, call: FunctionCall) -> PendingCall:
+    """A call nothing was decided on: one of this drive never ran, one found in it may have."""
+    found = any(item is call for item in drive.transcript.snapshot()[: drive.start])
+    reason: PendingReason = "unknown" if found else "undispatched"
+    return PendingCall(call=call, reason=reason, tool=drive.tools.get(call.name))

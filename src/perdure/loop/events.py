@@ -1,12 +1,14 @@
 """What a drive tells as it goes, in order, one at a time.
 
 ```
-run_start (item_start item_end)*
-  { turn_start
+queued* run_start (item_start item_end)* [batch (item_start item_end)*]
+  { (item_start item_end)* (turn_start | model_blocked -> run_end)
+    ((item_start item_update*)* model_retry)*
     (item_start item_update* item_end)* response_end
-    (tool_start [tool_end])* { tool_dispatch | tool_update | tool_end }*
-    (item_start item_end)* turn_end }*
-run_end
+    [batch] turn_end (item_start item_end)* }*
+run_end queued*
+
+batch = (tool_start [tool_end])+ {tool_dispatch | tool_update | tool_end}* (item_start item_end)*
 ```
 
 `run_start` and `run_end` are the format's words for the start and end of a drive. Every
@@ -20,9 +22,12 @@ from typing import ClassVar, Literal, TypeAlias
 
 import msgspec
 
+from perdure.loop.answers import Answer
+from perdure.loop.decisions import ToolDecision
 from perdure.loop.item_view import ItemView
 from perdure.loop.model import ModelRequest
 from perdure.loop.pending import PendingCall
+from perdure.loop.trigger import Trigger
 from perdure.loop.usage import NO_USAGE
 from perdure.tools import Effect, ToolResult
 from perdure.wire import FunctionCallOutput, Item, Response, StreamEvent, Usage
@@ -33,11 +38,35 @@ Source = Literal["input", "resume"]
 Reason = Literal["done", "stopped", "input_required", "aborted", "error"]
 """Why a drive ended."""
 
-StopCause = Literal["max_turns", "length", "content_filter", "terminate", "partial_terminate"]
-"""What stopped a drive that ended as `stopped`."""
+StopCause = Literal[
+    "max_turns",
+    "length",
+    "content_filter",
+    "terminate",
+    "partial_terminate",
+    "hook",
+    "guard",
+    "refused",
+]
+"""What stopped a drive that ended as `stopped`.
 
-InputMode = Literal["prompt", "resume", "tool", "continued"]
-"""How an item came to be among a turn's inputs."""
+`max_turns`: its turns were used up. `length`, `content_filter`: the answer was cut. `terminate`:
+all results of the batch asked for it; `partial_terminate`: some did. `hook`: `should_stop` said so.
+`guard`: a `Guard` was raised. `refused`: an answer to a pending call ended it.
+"""
+
+InputMode = Literal[
+    "prompt", "resume", "steer", "follow_up", "deliver", "hook", "tool", "continued"
+]
+"""How an item came to be among a turn's inputs.
+
+`prompt`: the drive was asked with it. `resume`: it answers a pending call. `steer`, `follow_up`,
+`deliver`: it came from a queue. `hook`: `before_turn` gave it. `tool`: the output of a call that
+the loop ran, or a note. `continued`: it stood at the transcript's end when the drive began.
+"""
+
+QueueMode = Literal["steer", "follow_up", "deliver"]
+"""How an item was queued. What is delivered waits with what is steered."""
 
 
 class _Event(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +79,7 @@ class RunStart(_Event, frozen=True, kw_only=True):
 
     type: ClassVar[Literal["run_start"]] = "run_start"
     source: Source
+    trigger: Trigger | None = None
 
 
 class TurnInput(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,6 +87,7 @@ class TurnInput(msgspec.Struct, frozen=True, kw_only=True):
 
     item: Item
     mode: InputMode
+    trigger: Trigger | None = None
 
 
 class TurnStart(_Event, frozen=True, kw_only=True):
@@ -66,15 +97,45 @@ class TurnStart(_Event, frozen=True, kw_only=True):
     turn: int
     request: ModelRequest
     inputs: tuple[TurnInput, ...]
+    """What this turn answers: what joined the transcript since the last response, and on the first
+    turn what stood at its end when the drive began."""
+
+
+class ModelRetry(_Event, frozen=True, kw_only=True):
+    """A model call failed before the answer began, and is made again after a delay."""
+
+    type: ClassVar[Literal["model_retry"]] = "model_retry"
+    turn: int
+    attempt: int
+    """The number of the attempt that failed, from 1."""
+    error: Exception
+    delay: float
+    """Seconds."""
+    request: ModelRequest
+    """What the next attempt sends."""
+
+
+class ModelBlocked(_Event, frozen=True, kw_only=True):
+    """A hook refused the request, so it was not sent. In place of the turn's `turn_start`."""
+
+    type: ClassVar[Literal["model_blocked"]] = "model_blocked"
+    turn: int
+    request: ModelRequest
+    error: Exception
 
 
 class ItemStart(_Event, frozen=True, kw_only=True):
-    """An item opens. One that the model makes fills in with the updates that follow."""
+    """An item opens. One that the model makes fills in with the updates that follow.
+
+    An item that the model finished before its answer began is dropped without an `item_end` if the
+    attempt fails; a `model_retry` or the end of the drive says so.
+    """
 
     type: ClassVar[Literal["item_start"]] = "item_start"
     turn: int
     item: Item
     response_id: str = ""
+    hidden: bool = False
 
 
 class ItemUpdate(_Event, frozen=True, kw_only=True):
@@ -99,6 +160,15 @@ class ItemEnd(_Event, frozen=True, kw_only=True):
     turn: int
     item: Item
     response_id: str = ""
+    hidden: bool = False
+    trigger: Trigger | None = None
+    """What brought it in, for an item that the drive was asked with."""
+    model_call_id: str = ""
+    """The id the model gave a call that runs under another."""
+    answer: Answer | None = None
+    """For an output that answers a pending call: who gave it, and why."""
+    queue_id: str = ""
+    """For an item from a queue: the `Queued` report it answers to."""
 
 
 class ResponseEnd(_Event, frozen=True, kw_only=True):
@@ -107,6 +177,10 @@ class ResponseEnd(_Event, frozen=True, kw_only=True):
     type: ClassVar[Literal["response_end"]] = "response_end"
     turn: int
     response: Response
+    withheld: bool = False
+    """A guard withheld it; the response is then the loop's account of it, without what was kept."""
+    attempts: int = 1
+    """How many requests it took."""
 
 
 class ToolStart(_Event, frozen=True, kw_only=True):
@@ -114,10 +188,13 @@ class ToolStart(_Event, frozen=True, kw_only=True):
 
     type: ClassVar[Literal["tool_start"]] = "tool_start"
     turn: int
+    """0 for a call that a resume approved."""
     call_id: str
     name: str
     arguments: str
+    decision: ToolDecision | None = None
     parent: str = ""
+    """The call whose tool makes this one."""
 
 
 class ToolDispatch(_Event, frozen=True, kw_only=True):
@@ -157,6 +234,13 @@ class ToolEnd(_Event, frozen=True, kw_only=True):
     result: ToolResult | None
     output: FunctionCallOutput | None
     error: BaseException | None = None
+    rejected: bool = False
+    held: bool = False
+    entered: bool = False
+    """It entered its tool in this drive; with a `tool_dispatch` and without this, it provably did
+    not."""
+    reason: str = ""
+    """Why it was rejected or held."""
     parent: str = ""
 
 
@@ -185,6 +269,8 @@ class RunEnd(_Event, frozen=True, kw_only=True):
     """The failure, or why the drive was aborted."""
     pending: tuple[PendingCall, ...] = ()
     """The calls without an output, in transcript order."""
+    withheld: bool = False
+    """A guard withheld the model's last word, so whatever the items end with is no answer."""
     partial: tuple[Item, ...] = ()
     """What the model had begun when it was cut, marked incomplete; not in the transcript."""
     turns: int = 0
@@ -192,9 +278,25 @@ class RunEnd(_Event, frozen=True, kw_only=True):
     """The sum over the responses of the drive, as far as their servers said."""
 
 
+class Queued(_Event, frozen=True, kw_only=True):
+    """An item was accepted into a queue. It belongs to no drive and may come at any place.
+
+    `run_id` names the drive that will take it unless it stops first; empty if none was running.
+    """
+
+    type: ClassVar[Literal["queued"]] = "queued"
+    queue_id: str
+    item: Item
+    mode: QueueMode
+    hidden: bool = False
+    trigger: Trigger | None = None
+
+
 Event: TypeAlias = (
     RunStart
     | TurnStart
+    | ModelRetry
+    | ModelBlocked
     | ItemStart
     | ItemUpdate
     | ItemEnd
@@ -205,4 +307,5 @@ Event: TypeAlias = (
     | ToolEnd
     | TurnEnd
     | RunEnd
+    | Queued
 )

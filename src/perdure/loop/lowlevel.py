@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Self
 
 from perdure.loop.abort import AbortSignal
 from perdure.loop.broadcast import Broadcast
+from perdure.loop.callids import CallIds
 from perdure.loop.config import Config
 from perdure.loop.delivery import Delivery, Subscriber
-from perdure.loop.drive import check_input, run_drive
+from perdure.loop.drive import Opening, check_opening, run_drive
 from perdure.loop.events import Event, RunEnd
+from perdure.loop.hooks import Hooks
 from perdure.loop.ledger import Ledger, NullLedger
+from perdure.loop.nested import run_nested
+from perdure.loop.pending import PendingCall
+from perdure.loop.queues import Queues
 from perdure.loop.registry import DriveHandle, start
 from perdure.loop.state import Drive
-from perdure.loop.transcript import Outgoing, Transcript
-from perdure.tools import ToolSet
-from perdure.wire import Item
+from perdure.loop.transcript import Transcript
+from perdure.loop.trigger import Hidden, Trigger
+from perdure.wire import FunctionCall, Item
 
 EVENT_BUFFER = 256
 """How many events the loop runs ahead of who reads them before it waits."""
@@ -26,36 +31,66 @@ EVENT_BUFFER = 256
 
 def begin(
     transcript: Transcript,
-    prompts: Iterable[Item],
+    opening: Opening,
     config: Config,
     *,
     consumers: Broadcast | None = None,
     ledger: Ledger | None = None,
     subscribers: Sequence[Subscriber] = (),
+    queues: Queues | None = None,
+    call_ids: CallIds | None = None,
+    trigger: Trigger | None = None,
+    pending: Sequence[PendingCall] = (),
 ) -> DriveHandle:
     """Start a drive over `transcript`, which grows with it.
 
-    Raises:
-        DuplicateTool: Two tools share a name.
-        NoPrompt, CannotContinue, InputRequired: See `check_input`.
+    Args:
+        transcript: What there is.
+        opening: What the drive begins with; the caller has checked that it may.
+        config: What it runs with.
+        consumers: Where its events are shown.
+        ledger: Where they are written down; nowhere if None.
+        subscribers: Who hears every event, beside the middleware.
+        queues: Where steered and queued items wait.
+        call_ids: The ids that no new call may have; those of the transcript if None.
+        trigger: What caused it.
+        pending: What is known of the calls that have no output.
     """
-    items = tuple(prompts)
-    check_input(transcript, items)
     signal = AbortSignal()
+    queues = queues or Queues()
+    hooks = Hooks(config.middleware)
+    everyone = [*hooks.subscribers, *subscribers] if hooks.subscribers else subscribers
     drive = Drive(
         run_id=config.ids.new("run_"),
         config=config,
+        hooks=hooks,
         transcript=transcript,
-        delivery=Delivery(ledger or NullLedger(), consumers, subscribers),
+        delivery=Delivery(
+            ledger or NullLedger(), queues, consumers=consumers, subscribers=everyone
+        ),
         signal=signal,
-        tools=ToolSet(config.tools),
-        outgoing=Outgoing(transcript, config.keep),
+        queues=queues,
+        call_ids=call_ids or CallIds(ids_of(transcript.snapshot())),
+        nested=run_nested,
+        trigger=trigger,
         start=len(transcript),
+        why={one.call.call_id: one for one in pending},
     )
-    return start(run_drive(drive, items), signal, clock=config.clock, wind_down=config.wind_down)
+    return start(drive, run_drive(drive, opening))
 
 
-def run(transcript: Iterable[Item], prompts: Iterable[Item], config: Config) -> Events:
+def ids_of(items: Iterable[Item]) -> Iterator[str]:
+    """The ids of the calls among items."""
+    return (item.call_id for item in items if isinstance(item, FunctionCall))
+
+
+def run(
+    transcript: Iterable[Item],
+    prompts: Iterable[Item | Hidden],
+    config: Config,
+    *,
+    trigger: Trigger | None = None,
+) -> Events:
     """Drive the loop from a transcript and new items.
 
     Use it as `async with run(...) as events: async for event in events: ...`. It raises nothing:
@@ -63,7 +98,7 @@ def run(transcript: Iterable[Item], prompts: Iterable[Item], config: Config) -> 
     not changed; what the drive added is on the end. Leaving the block aborts a drive that still
     runs, and waits for it to wind down.
     """
-    return Events(transcript, prompts, config)
+    return Events(transcript, prompts, config, trigger)
 
 
 def continue_(transcript: Iterable[Item], config: Config) -> Events:
@@ -74,10 +109,17 @@ def continue_(transcript: Iterable[Item], config: Config) -> Events:
 class Events(AsyncIterator[Event]):
     """The events of a low-level drive. One reader, who is at most `EVENT_BUFFER` events behind."""
 
-    def __init__(self, transcript: Iterable[Item], prompts: Iterable[Item], config: Config) -> None:
-        self._transcript = transcript
-        self._prompts = prompts
+    def __init__(
+        self,
+        transcript: Iterable[Item],
+        prompts: Iterable[Item | Hidden],
+        config: Config,
+        trigger: Trigger | None = None,
+    ) -> None:
+        self._transcript = Transcript(transcript)
+        self._prompts = tuple(prompts)
         self._config = config
+        self._trigger = trigger
         self._queue: asyncio.Queue[Event] = asyncio.Queue(EVENT_BUFFER)
         self._handle: DriveHandle | None = None
         self._reading = True
@@ -85,11 +127,13 @@ class Events(AsyncIterator[Event]):
 
     async def __aenter__(self) -> Self:
         try:
+            check_opening(self._transcript.snapshot(), self._prompts)
             self._handle = begin(
-                Transcript(self._transcript),
-                self._prompts,
+                self._transcript,
+                Opening(prompts=self._prompts),
                 self._config,
                 subscribers=(self._put,),
+                trigger=self._trigger,
             )
         except Exception as error:  # noqa: BLE001 - the low-level loop raises nothing
             self._queue.put_nowait(refused(error))

@@ -7,13 +7,18 @@ from typing import Literal
 
 import msgspec
 
+from perdure.tools import Tool
 from perdure.wire import FunctionCall, FunctionCallOutput, Item
 
 PendingReason = Literal[
     "held", "suspended", "aborted", "undispatched", "unknown", "answered", "rejected"
 ]
-"""`aborted`: it was dispatched and cut, so it may have run. `undispatched`: it never entered its
-tool. `unknown`: nobody can say."""
+"""Why a call has no output.
+
+`held`: a decision lets it wait. `suspended`: its tool waits. `aborted`: it was cut in its tool, so
+it may have run. `undispatched`: it never entered its tool. `unknown`: nobody can say. `answered`
+and `rejected`: a record says so, and is owed the output.
+"""
 
 
 class PendingCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,17 +26,29 @@ class PendingCall(msgspec.Struct, frozen=True, kw_only=True):
 
     call: FunctionCall
     reason: PendingReason
+    tool: Tool | None = None
+    """The tool it resolved to in the drive that made it."""
+    dispatched: bool = False
+    """A held call that entered its tool before it was held."""
     idempotency_key: str = ""
-    """The key of its last dispatch."""
+    """The key of its last dispatch; empty if it never had one."""
+    arguments: str | None = None
+    """What an approval runs it with, if not what the model gave: the arguments of its last
+    dispatch, or those that the decision that holds it gave."""
+    ran: FunctionCallOutput | None = None
+    """The output it has where it ran, off the path that continues."""
+    ran_where: str = ""
+    refused: str = ""
+    """The text of the refusal it is owed, for a rejected call."""
 
     @property
     def may_have_run(self) -> bool:
-        """Whether it may have entered its tool."""
-        return self.reason in ("aborted", "unknown")
+        """Whether it may have entered its tool, so that running it again needs a rule."""
+        return self.reason in ("aborted", "unknown") or (self.reason == "held" and self.dispatched)
 
 
 def unanswered(items: Iterable[Item]) -> tuple[FunctionCall, ...]:
-    """The function calls that no output names, in order."""
+    """The function calls that no later output names, in order."""
     calls: dict[str, FunctionCall] = {}
     for item in items:
         if isinstance(item, FunctionCall):

@@ -7,12 +7,14 @@ the drive to stop, waits for it to wind down, and leaves (DESIGN 8).
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from collections.abc import Coroutine
 
-from perdure.clock import Clock
 from perdure.errors import Aborted
-from perdure.loop.abort import AbortSignal
+from perdure.loop.context import DriveScope, current
 from perdure.loop.events import RunEnd
+from perdure.loop.state import Drive
+from perdure.tools import current_elicitor
 
 _running: set[asyncio.Task[RunEnd]] = set()
 
@@ -20,15 +22,26 @@ _running: set[asyncio.Task[RunEnd]] = set()
 class DriveHandle:
     """A drive that was started."""
 
-    __slots__ = ("_clock", "_signal", "_task", "_wind_down")
+    __slots__ = ("_drive", "_task")
 
-    def __init__(
-        self, task: asyncio.Task[RunEnd], signal: AbortSignal, clock: Clock, wind_down: float
-    ) -> None:
+    def __init__(self, task: asyncio.Task[RunEnd], drive: Drive) -> None:
         self._task = task
-        self._signal = signal
-        self._clock = clock
-        self._wind_down = wind_down
+        self._drive = drive
+
+    @property
+    def run_id(self) -> str:
+        """The drive's id."""
+        return self._drive.run_id
+
+    @property
+    def turn(self) -> int:
+        """The turn it is in; 0 before the first."""
+        return self._drive.turn
+
+    @property
+    def taking(self) -> bool:
+        """Whether it will still look into the queues."""
+        return self._drive.taking
 
     @property
     def done(self) -> bool:
@@ -37,7 +50,7 @@ class DriveHandle:
 
     def abort(self, cause: BaseException | str = "aborted") -> None:
         """Ask the drive to stop. It ends as `aborted`, with this cause. The first cause stands."""
-        self._signal.abort(Aborted(cause) if isinstance(cause, str) else cause)
+        self._drive.signal.abort(Aborted(cause) if isinstance(cause, str) else cause)
 
     async def wait(self) -> RunEnd:
         """Wait for the drive to end.
@@ -54,10 +67,11 @@ class DriveHandle:
 
     async def wind_down(self) -> None:
         """Wait for the drive to end, for at most `wind_down` seconds, come what may."""
-        deadline = self._clock.monotonic() + self._wind_down
+        clock = self._drive.config.clock
+        deadline = clock.monotonic() + self._drive.config.wind_down
         cancelled = False
         while not self._task.done():
-            left = deadline - self._clock.monotonic()
+            left = deadline - clock.monotonic()
             if left <= 0:
                 break
             try:
@@ -68,11 +82,14 @@ class DriveHandle:
             raise asyncio.CancelledError
 
 
-def start(
-    drive: Coroutine[object, object, RunEnd], signal: AbortSignal, *, clock: Clock, wind_down: float
-) -> DriveHandle:
-    """Run a drive in a task of the registry's."""
-    task = asyncio.get_running_loop().create_task(drive, name="perdure drive")
+def start(drive: Drive, work: Coroutine[object, object, RunEnd]) -> DriveHandle:
+    """Run a drive in a task of the registry's. What it starts knows the drive by its context."""
+    context = contextvars.copy_context()
+    context.run(current.set, DriveScope(drive))
+    if drive.config.elicitor is not None:
+        context.run(current_elicitor.set, drive.config.elicitor)
+    loop = asyncio.get_running_loop()
+    task = loop.create_task(work, name=f"perdure {drive.run_id}", context=context)
     _running.add(task)
     task.add_done_callback(_running.discard)
-    return DriveHandle(task, signal, clock, wind_down)
+    return DriveHandle(task, drive)

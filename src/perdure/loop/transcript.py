@@ -2,8 +2,8 @@
 
 A *transcript* only grows. A *snapshot* (`Items`) is the transcript's list and a length, so taking
 one copies nothing (DESIGN 7). What a consumer works out once per item, as the bytes an adapter
-sends for it, it keeps in the snapshot's `memo`, which all snapshots of one list share: it is true for as
-long as the list only grows, and another list has another memo.
+sends for it, it keeps in the snapshot's `memo`, which all snapshots of one list share: it is true
+for as long as the list only grows, and another list has another memo.
 """
 
 from __future__ import annotations
@@ -67,15 +67,25 @@ class Items(Sequence[Item]):
 class Transcript:
     """Items in order. It only grows."""
 
-    __slots__ = ("_items", "_memo")
+    __slots__ = ("_items", "_makers", "_memo")
 
     def __init__(self, items: Iterable[Item] = ()) -> None:
         self._items: list[Item] = list(items)
         self._memo: dict[Hashable, object] = {}
+        self._makers: dict[int, str] = {}  # by identity; the list keeps the items alive
 
     def append(self, item: Item) -> None:
         """Add an item at the end."""
         self._items.append(item)
+
+    def attribute(self, item: Item, model_name: str) -> None:
+        """Remember which model made an item of the transcript. An empty name says nothing."""
+        if model_name:
+            self._makers[id(item)] = model_name
+
+    def maker(self, item: Item) -> str:
+        """The model that made an item; empty if nobody said."""
+        return self._makers.get(id(item), "")
 
     def snapshot(self) -> Items:
         """The transcript as it stands; later items do not show in it."""

@@ -1,91 +1,171 @@
-"""The model's half of a turn: one request, its stream, and what came of it."""
+"""One turn, phase by phase.
+
+1. Look whether to stop. 2. `before_turn`. 3. Resolve the tools. 4. Build the request; a hook that
+refuses it is `model_blocked`. 5. `turn_start`. 6. The model call. 7. The batch. 8. `turn_end`.
+9. A held call ends the drive as `input_required`. 10. `should_stop`. 11. Results that terminate.
+12. The turn limit. 13. The queues.
+
+Whatever stops the drive in 9 to 12 is decided before the queues are looked at; what waits there
+goes to the next drive.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable
 
-from perdure.errors import BadBody, Rejected, Truncated
-from perdure.loop.attempt import Attempt
-from perdure.loop.events import ResponseEnd, StopCause
-from perdure.loop.model import ModelRequest, close, is_terminal
-from perdure.loop.state import Drive
-from perdure.loop.usage import add
-from perdure.wire import (
-    FunctionCall,
-    Response,
-    ResponseFailed,
-    ResponseIncomplete,
-    StreamEvent,
-)
+from perdure.loop.batch import BatchEnd, run_batch
+from perdure.loop.events import ModelBlocked, TurnEnd, TurnStart
+from perdure.loop.middleware import TurnInfo, TurnStartInfo
+from perdure.loop.model import ModelRequest
+from perdure.loop.modelcall import Answer, call_model
+from perdure.loop.request import build_request, resolve_tools
+from perdure.loop.state import Drive, Outcome, add, add_waiting
+from perdure.loop.trigger import unhide
+from perdure.tools import ToolResult
+from perdure.wire import FunctionCall, developer, function_call_output
 
+NOT_RUN_CUT = "Error: not run: the response that made this call was cut"
+"""The output of a call whose response was truncated or filtered (DESIGN 6.6)."""
 
-class Answer(NamedTuple):
-    """What a model call gave."""
-
-    response: Response
-    calls: tuple[FunctionCall, ...]
-    cut: StopCause | None
-    """Set if the response was truncated or filtered: it is no answer, and its calls never run."""
+NOT_RUN_WITHHELD = "Error: not run: the response that made this call was withheld"
+"""The output of a call whose response a guard withheld. Never the guard's own words."""
 
 
-async def call_model(drive: Drive, request: ModelRequest) -> Answer:
-    """Send a request and read its stream, delivering items as they come.
+async def run_turn(drive: Drive) -> Outcome | None:
+    """Run a turn. None means that another follows."""
+    drive.signal.check()
+    drive.turn += 1
+    stopped = await _begin_turn(drive)
+    if isinstance(stopped, Outcome):
+        return stopped
+    answer = await call_model(drive, stopped)
+    if answer.guard is not None:
+        drive.withheld = True
+        await _answer_not_run(drive, answer.calls, NOT_RUN_WITHHELD)
+        return Outcome("stopped", "guard", answer.guard)
+    if answer.cut is not None:
+        await _answer_not_run(drive, answer.calls, NOT_RUN_CUT)
+        await _end_turn(drive, answer, ())
+        return Outcome("stopped", answer.cut)
+    if not answer.calls:
+        return await _finish(drive, answer)
+    batch = await run_batch(drive, answer.calls)
+    await add_batch(drive, batch)
+    drive.signal.check()
+    await _end_turn(drive, answer, batch.results)
+    return await _after_batch(drive, answer, batch)
 
-    Raises:
-        ModelError: The call failed. What the model had begun stands in `drive.partial`.
-    """
-    attempt = Attempt(drive.run_id, drive.turn, drive.transcript)
+
+async def _begin_turn(drive: Drive) -> ModelRequest | Outcome:
+    """Phases 2 to 5."""
+    info = TurnStartInfo(
+        run_id=drive.run_id,
+        turn=drive.turn,
+        transcript=drive.transcript.snapshot(),
+        inputs=tuple(drive.inputs),
+    )
+    for given in await drive.hooks.before_turn(info):
+        item, hidden = unhide(given)
+        await add(drive, item, "hook", hidden=hidden)
+    await _resolve_tools(drive)
+    built = await build_request(drive)
     try:
-        last = await _read(drive, attempt, request)
-    except BaseException:
-        drive.partial = attempt.partial()
+        request = await drive.hooks.before_model_call(built)
+    except Exception as error:
+        await drive.delivery.deliver(
+            ModelBlocked(run_id=drive.run_id, turn=drive.turn, request=built, error=error)
+        )
         raise
-    response = attempt.fold.response()
-    if isinstance(last, ResponseFailed):
-        await _end_response(drive, response)
-        raise failure(response)
-    for event in attempt.close(response):
-        await drive.delivery.deliver(event)
-    await _end_response(drive, response)
-    calls = tuple(item for item in attempt.completed if isinstance(item, FunctionCall))
-    return Answer(response, calls, _cut(response) if isinstance(last, ResponseIncomplete) else None)
-
-
-async def _read(drive: Drive, attempt: Attempt, request: ModelRequest) -> StreamEvent:
-    """Read a stream to its terminal event. An abort cuts the waits, not the deliveries."""
-    stream = drive.config.model.stream(request)
-    deliver, guard = drive.delivery.deliver, drive.signal.guard
-    try:
-        while True:
-            try:
-                event = await guard(anext(stream))
-            except StopAsyncIteration:
-                raise Truncated from None
-            for told in attempt.feed(event):
-                await deliver(told)
-            if is_terminal(event):
-                return event
-    finally:
-        await close(stream)
-
-
-async def _end_response(drive: Drive, response: Response) -> None:
-    drive.usage = add(drive.usage, response.usage)
+    inputs, drive.inputs = tuple(drive.inputs), []
     await drive.delivery.deliver(
-        ResponseEnd(run_id=drive.run_id, turn=drive.turn, response=response)
+        TurnStart(run_id=drive.run_id, turn=drive.turn, request=request, inputs=inputs)
+    )
+    await drive.signal.guard(drive.delivery.settle())
+    _tell_delivered(drive)
+    return request
+
+
+async def _resolve_tools(drive: Drive) -> None:
+    if drive.config.tool_provider is not None or drive.turn == 1:
+        tools = await resolve_tools(drive.config)
+        if drive.turn == 1 or list(tools) != list(drive.tools):
+            drive.tools = tools
+
+
+def _tell_delivered(drive: Drive) -> None:
+    """A request goes out: whoever delivered what it carries may know."""
+    delivered, drive.delivered = drive.delivered, []
+    for waiting in delivered:
+        if waiting.taken is not None and not waiting.taken.done():
+            waiting.taken.set_result(True)
+
+
+async def _answer_not_run(drive: Drive, calls: Iterable[FunctionCall], text: str) -> None:
+    for call in calls:
+        await add(drive, function_call_output(call.call_id, text), "tool")
+
+
+async def add_batch(drive: Drive, batch: BatchEnd) -> None:
+    """Append the outputs of a batch in the model's order, then its notes."""
+    for output in batch.outputs:
+        await add(drive, output, "tool")
+    for note in batch.notes:
+        await add(drive, developer(note), "tool")
+
+
+async def _end_turn(drive: Drive, answer: Answer, results: tuple[ToolResult, ...]) -> None:
+    await drive.delivery.deliver(
+        TurnEnd(
+            run_id=drive.run_id, turn=drive.turn, response=answer.response, tool_results=results
+        )
     )
 
 
-def failure(response: Response) -> Rejected | BadBody:
-    """The error of a response that failed."""
-    if not response.error:
-        return BadBody("the response failed and its server did not say why")
-    error = response.error
-    code = None if error.code in (None, "") else str(error.code)
-    return Rejected(error.message, type=error.type or "server_error", code=code)
+async def _finish(drive: Drive, answer: Answer) -> Outcome | None:
+    """A turn without calls: the answer, unless something waits in a queue."""
+    await _end_turn(drive, answer, ())
+    if await _should_stop(drive, answer, (), final=True):
+        return Outcome("stopped", "hook")
+    waits = bool(drive.queues.steering or drive.queues.follow_ups)
+    if not waits:
+        drive.taking = False
+        return Outcome("done")
+    if _is_last(drive):
+        return Outcome("stopped", "max_turns")
+    await add_waiting(drive, drive.queues.take_steering() or drive.queues.take_follow_ups())
+    return None
 
 
-def _cut(response: Response) -> StopCause:
-    details = response.incomplete_details
-    reason = details.reason if details else ""
-    return "content_filter" if reason == "content_filter" else "length"
+async def _after_batch(drive: Drive, answer: Answer, batch: BatchEnd) -> Outcome | None:
+    """Phases 9 to 13."""
+    if batch.held:
+        return Outcome("input_required")
+    if await _should_stop(drive, answer, batch.results, final=False):
+        return Outcome("stopped", "hook")
+    if batch.terminates == "all":
+        return Outcome("stopped", "terminate")
+    if batch.terminates == "some":
+        return Outcome("stopped", "partial_terminate")
+    if _is_last(drive):
+        return Outcome("stopped", "max_turns")
+    await add_waiting(drive, drive.queues.take_steering())
+    return None
+
+
+def _is_last(drive: Drive) -> bool:
+    return drive.config.max_turns is not None and drive.turn >= drive.config.max_turns
+
+
+async def _should_stop(
+    drive: Drive, answer: Answer, results: tuple[ToolResult, ...], *, final: bool
+) -> bool:
+    return await drive.hooks.should_stop(
+        TurnInfo(
+            run_id=drive.run_id,
+            turn=drive.turn,
+            response=answer.response,
+            tool_results=results,
+            final=final,
+            transcript=drive.transcript.snapshot(),
+        )
+    )

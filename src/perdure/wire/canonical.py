@@ -282,8 +282,8 @@ def _read_object(pairs: list[tuple[str, object]]) -> object:
     members = dict(pairs)
     if len(members) == len(pairs):
         return members
-    seen: set[str] = set()
-    twice = next(name for name, _ in pairs if name in seen or seen.add(name))
+    names = [name for name, _ in pairs]
+    twice = next(name for name in names if names.count(name) > 1)
     return _Bad(f"the member {twice!r} stands twice", _pointer(twice))
 
 

@@ -106,6 +106,6 @@ def _input(content: Content) -> tuple[Part, ...]:
 def _parts(content: Content, of_text: Callable[[str], Part]) -> tuple[Part, ...]:
     if isinstance(content, str):
         return (of_text(content),)
-    if isinstance(content, Sequence):
-        return tuple(content)
-    return (content,)
+    if isinstance(content, Part):
+        return (content,)
+    return tuple(content)

@@ -17,7 +17,7 @@ from perdure.wire.responses import ErrorPayload, Response
 from perdure.wire.values import ABSENT, Absent, Source, Wire
 
 
-class ResponseCreated(Wire, kw_only=True, tag="response.created"):
+class ResponseCreated(Wire, frozen=True, kw_only=True, tag="response.created"):
     """The first event of a stream."""
 
     type: ClassVar[Literal["response.created"]] = "response.created"
@@ -25,19 +25,19 @@ class ResponseCreated(Wire, kw_only=True, tag="response.created"):
     response: Response
 
 
-class ResponseQueued(Wire, kw_only=True, tag="response.queued"):
+class ResponseQueued(Wire, frozen=True, kw_only=True, tag="response.queued"):
     type: ClassVar[Literal["response.queued"]] = "response.queued"
     sequence_number: int | Absent = ABSENT
     response: Response
 
 
-class ResponseInProgress(Wire, kw_only=True, tag="response.in_progress"):
+class ResponseInProgress(Wire, frozen=True, kw_only=True, tag="response.in_progress"):
     type: ClassVar[Literal["response.in_progress"]] = "response.in_progress"
     sequence_number: int | Absent = ABSENT
     response: Response
 
 
-class ResponseCompleted(Wire, kw_only=True, tag="response.completed"):
+class ResponseCompleted(Wire, frozen=True, kw_only=True, tag="response.completed"):
     """Terminal: the response is whole."""
 
     type: ClassVar[Literal["response.completed"]] = "response.completed"
@@ -45,7 +45,7 @@ class ResponseCompleted(Wire, kw_only=True, tag="response.completed"):
     response: Response
 
 
-class ResponseFailed(Wire, kw_only=True, tag="response.failed"):
+class ResponseFailed(Wire, frozen=True, kw_only=True, tag="response.failed"):
     """Terminal: the response failed."""
 
     type: ClassVar[Literal["response.failed"]] = "response.failed"
@@ -53,7 +53,7 @@ class ResponseFailed(Wire, kw_only=True, tag="response.failed"):
     response: Response
 
 
-class ResponseIncomplete(Wire, kw_only=True, tag="response.incomplete"):
+class ResponseIncomplete(Wire, frozen=True, kw_only=True, tag="response.incomplete"):
     """Terminal: the response was cut; `incomplete_details` says why."""
 
     type: ClassVar[Literal["response.incomplete"]] = "response.incomplete"
@@ -61,7 +61,7 @@ class ResponseIncomplete(Wire, kw_only=True, tag="response.incomplete"):
     response: Response
 
 
-class OutputItemAdded(Wire, kw_only=True, tag="response.output_item.added"):
+class OutputItemAdded(Wire, frozen=True, kw_only=True, tag="response.output_item.added"):
     """An item opens."""
 
     type: ClassVar[Literal["response.output_item.added"]] = "response.output_item.added"
@@ -70,7 +70,7 @@ class OutputItemAdded(Wire, kw_only=True, tag="response.output_item.added"):
     item: Item | None
 
 
-class OutputItemDone(Wire, kw_only=True, tag="response.output_item.done"):
+class OutputItemDone(Wire, frozen=True, kw_only=True, tag="response.output_item.done"):
     """An item is whole."""
 
     type: ClassVar[Literal["response.output_item.done"]] = "response.output_item.done"
@@ -79,7 +79,7 @@ class OutputItemDone(Wire, kw_only=True, tag="response.output_item.done"):
     item: Item | None
 
 
-class ContentPartAdded(Wire, kw_only=True, tag="response.content_part.added"):
+class ContentPartAdded(Wire, frozen=True, kw_only=True, tag="response.content_part.added"):
     type: ClassVar[Literal["response.content_part.added"]] = "response.content_part.added"
     sequence_number: int | Absent = ABSENT
     item_id: str
@@ -88,7 +88,7 @@ class ContentPartAdded(Wire, kw_only=True, tag="response.content_part.added"):
     part: Part
 
 
-class ContentPartDone(Wire, kw_only=True, tag="response.content_part.done"):
+class ContentPartDone(Wire, frozen=True, kw_only=True, tag="response.content_part.done"):
     type: ClassVar[Literal["response.content_part.done"]] = "response.content_part.done"
     sequence_number: int | Absent = ABSENT
     item_id: str
@@ -97,7 +97,7 @@ class ContentPartDone(Wire, kw_only=True, tag="response.content_part.done"):
     part: Part
 
 
-class OutputTextDelta(Wire, kw_only=True, tag="response.output_text.delta", gc=False):
+class OutputTextDelta(Wire, frozen=True, kw_only=True, tag="response.output_text.delta", gc=False):
     type: ClassVar[Literal["response.output_text.delta"]] = "response.output_text.delta"
     sequence_number: int | Absent = ABSENT
     item_id: str
@@ -108,7 +108,7 @@ class OutputTextDelta(Wire, kw_only=True, tag="response.output_text.delta", gc=F
     obfuscation: str | Absent = ABSENT
 
 
-class OutputTextDone(Wire, kw_only=True, tag="response.output_text.done"):
+class OutputTextDone(Wire, frozen=True, kw_only=True, tag="response.output_text.done"):
     type: ClassVar[Literal["response.output_text.done"]] = "response.output_text.done"
     sequence_number: int | Absent = ABSENT
     item_id: str
@@ -118,7 +118,7 @@ class OutputTextDone(Wire, kw_only=True, tag="response.output_text.done"):
     logprobs: tuple[LogProb, ...] | Absent = ABSENT
 
 
-class RefusalDelta(Wire, kw_only=True, tag="response.refusal.delta", gc=False):
+class RefusalDelta(Wire, frozen=True, kw_only=True, tag="response.refusal.delta", gc=False):
     type: ClassVar[Literal["response.refusal.delta"]] = "response.refusal.delta"
     sequence_number: int | Absent = ABSENT
     item_id: str
@@ -128,7 +128,7 @@ class RefusalDelta(Wire, kw_only=True, tag="response.refusal.delta", gc=False):
     obfuscation: str | Absent = ABSENT
 
 
-class RefusalDone(Wire, kw_only=True, tag="response.refusal.done"):
+class RefusalDone(Wire, frozen=True, kw_only=True, tag="response.refusal.done"):
     type: ClassVar[Literal["response.refusal.done"]] = "response.refusal.done"
     sequence_number: int | Absent = ABSENT
     item_id: str
@@ -138,7 +138,7 @@ class RefusalDone(Wire, kw_only=True, tag="response.refusal.done"):
 
 
 class FunctionCallArgumentsDelta(
-    Wire, kw_only=True, tag="response.function_call_arguments.delta", gc=False
+    Wire, frozen=True, kw_only=True, tag="response.function_call_arguments.delta", gc=False
 ):
     type: ClassVar[Literal["response.function_call_arguments.delta"]] = (
         "response.function_call_arguments.delta"
@@ -150,7 +150,9 @@ class FunctionCallArgumentsDelta(
     obfuscation: str | Absent = ABSENT
 
 
-class FunctionCallArgumentsDone(Wire, kw_only=True, tag="response.function_call_arguments.done"):
+class FunctionCallArgumentsDone(
+    Wire, frozen=True, kw_only=True, tag="response.function_call_arguments.done"
+):
     type: ClassVar[Literal["response.function_call_arguments.done"]] = (
         "response.function_call_arguments.done"
     )
@@ -160,7 +162,9 @@ class FunctionCallArgumentsDone(Wire, kw_only=True, tag="response.function_call_
     arguments: str
 
 
-class ReasoningSummaryPartAdded(Wire, kw_only=True, tag="response.reasoning_summary_part.added"):
+class ReasoningSummaryPartAdded(
+    Wire, frozen=True, kw_only=True, tag="response.reasoning_summary_part.added"
+):
     type: ClassVar[Literal["response.reasoning_summary_part.added"]] = (
         "response.reasoning_summary_part.added"
     )
@@ -171,7 +175,9 @@ class ReasoningSummaryPartAdded(Wire, kw_only=True, tag="response.reasoning_summ
     part: Part
 
 
-class ReasoningSummaryPartDone(Wire, kw_only=True, tag="response.reasoning_summary_part.done"):
+class ReasoningSummaryPartDone(
+    Wire, frozen=True, kw_only=True, tag="response.reasoning_summary_part.done"
+):
     type: ClassVar[Literal["response.reasoning_summary_part.done"]] = (
         "response.reasoning_summary_part.done"
     )
@@ -183,7 +189,7 @@ class ReasoningSummaryPartDone(Wire, kw_only=True, tag="response.reasoning_summa
 
 
 class ReasoningSummaryTextDelta(
-    Wire, kw_only=True, tag="response.reasoning_summary_text.delta", gc=False
+    Wire, frozen=True, kw_only=True, tag="response.reasoning_summary_text.delta", gc=False
 ):
     type: ClassVar[Literal["response.reasoning_summary_text.delta"]] = (
         "response.reasoning_summary_text.delta"
@@ -196,7 +202,9 @@ class ReasoningSummaryTextDelta(
     obfuscation: str | Absent = ABSENT
 
 
-class ReasoningSummaryTextDone(Wire, kw_only=True, tag="response.reasoning_summary_text.done"):
+class ReasoningSummaryTextDone(
+    Wire, frozen=True, kw_only=True, tag="response.reasoning_summary_text.done"
+):
     type: ClassVar[Literal["response.reasoning_summary_text.done"]] = (
         "response.reasoning_summary_text.done"
     )
@@ -207,7 +215,7 @@ class ReasoningSummaryTextDone(Wire, kw_only=True, tag="response.reasoning_summa
     text: str
 
 
-class ReasoningDelta(Wire, kw_only=True, tag="response.reasoning.delta", gc=False):
+class ReasoningDelta(Wire, frozen=True, kw_only=True, tag="response.reasoning.delta", gc=False):
     type: ClassVar[Literal["response.reasoning.delta"]] = "response.reasoning.delta"
     sequence_number: int | Absent = ABSENT
     item_id: str
@@ -217,7 +225,7 @@ class ReasoningDelta(Wire, kw_only=True, tag="response.reasoning.delta", gc=Fals
     obfuscation: str | Absent = ABSENT
 
 
-class ReasoningDone(Wire, kw_only=True, tag="response.reasoning.done"):
+class ReasoningDone(Wire, frozen=True, kw_only=True, tag="response.reasoning.done"):
     type: ClassVar[Literal["response.reasoning.done"]] = "response.reasoning.done"
     sequence_number: int | Absent = ABSENT
     item_id: str
@@ -226,7 +234,9 @@ class ReasoningDone(Wire, kw_only=True, tag="response.reasoning.done"):
     text: str
 
 
-class ReasoningTextDelta(Wire, kw_only=True, tag="response.reasoning_text.delta", gc=False):
+class ReasoningTextDelta(
+    Wire, frozen=True, kw_only=True, tag="response.reasoning_text.delta", gc=False
+):
     """`ReasoningDelta` as some servers spell it."""
 
     type: ClassVar[Literal["response.reasoning_text.delta"]] = "response.reasoning_text.delta"
@@ -238,7 +248,7 @@ class ReasoningTextDelta(Wire, kw_only=True, tag="response.reasoning_text.delta"
     obfuscation: str | Absent = ABSENT
 
 
-class ReasoningTextDone(Wire, kw_only=True, tag="response.reasoning_text.done"):
+class ReasoningTextDone(Wire, frozen=True, kw_only=True, tag="response.reasoning_text.done"):
     """`ReasoningDone` as some servers spell it."""
 
     type: ClassVar[Literal["response.reasoning_text.done"]] = "response.reasoning_text.done"
@@ -249,7 +259,9 @@ class ReasoningTextDone(Wire, kw_only=True, tag="response.reasoning_text.done"):
     text: str
 
 
-class OutputTextAnnotationAdded(Wire, kw_only=True, tag="response.output_text.annotation.added"):
+class OutputTextAnnotationAdded(
+    Wire, frozen=True, kw_only=True, tag="response.output_text.annotation.added"
+):
     type: ClassVar[Literal["response.output_text.annotation.added"]] = (
         "response.output_text.annotation.added"
     )
@@ -261,7 +273,7 @@ class OutputTextAnnotationAdded(Wire, kw_only=True, tag="response.output_text.an
     annotation: Annotation | None
 
 
-class ErrorEvent(Wire, kw_only=True, tag="error"):
+class ErrorEvent(Wire, frozen=True, kw_only=True, tag="error"):
     """An error; over SSE `response.failed` follows it."""
 
     type: ClassVar[Literal["error"]] = "error"
@@ -270,7 +282,7 @@ class ErrorEvent(Wire, kw_only=True, tag="error"):
     status: int | None | Absent = ABSENT
 
 
-class UnknownEvent(Wire, kw_only=True, tag="\x7fevent"):
+class UnknownEvent(Wire, frozen=True, kw_only=True, tag="\x7fevent"):
     """An event of a type nobody registered; it is encoded as its source."""
 
     type: str = msgspec.field(name="\x7ftype")

@@ -1,8 +1,9 @@
 """Stream events, folded to the response they make.
 
-*position*: an item's place in the output. *Index*: the `output_index` that events carry. They
-are the same until a server uses an index again: then the index names the newest of its items,
-which stands at the end, so ask `item_at` directly after the event and never index the output.
+*index*: the `output_index` that events carry. *Position*: the number an item has from its
+opening on, in the order of the output. They are the same until a server uses an index again: then
+the index names the newest of its items, which stands at the end. So ask for the item, or for its
+position, directly after the event, and never index the output by an `output_index`.
 *Closed*: an item that was reported done, or that a snapshot gave an end status.
 """
 
@@ -14,8 +15,8 @@ from msgspec.structs import replace
 
 from perdure.wire import events as ev
 from perdure.wire.items import FunctionCall, Item, Message, Reasoning
-from perdure.wire.parts import OutputText, Part, ReasoningText, Refusal, SummaryText
 from perdure.wire.partial import PartialItem, PartialPart, Place, id_of
+from perdure.wire.parts import OutputText, Part, ReasoningText, Refusal, SummaryText
 from perdure.wire.responses import TERMINAL_STATUSES, ErrorPayload, Response
 
 _WholePartEvent: TypeAlias = (
@@ -52,21 +53,36 @@ _REASONING = _Kind(Reasoning, "content", ReasoningText(text=""))
 _SUMMARY = _Kind(Reasoning, "summary", SummaryText(text=""))
 
 
+_BARE = Response(id="", object="response", status="in_progress", output=())
+
+
 class Fold:
     """What the events of a stream have made so far.
 
     Unknown events are ignored, and so is what names nothing sensible: a fold never raises.
     """
 
-    __slots__ = ("_closed", "_error", "_items", "_keys", "_response", "_reused")
+    __slots__ = (
+        "_closed",
+        "_error",
+        "_items",
+        "_last",
+        "_last_place",
+        "_positions",
+        "_response",
+        "_reused",
+    )
 
     def __init__(self) -> None:
         self._response: Response | None = None
-        self._items: dict[int, PartialItem] = {}  # the order of their keys is the output's
-        self._keys: dict[int, int] = {}  # index -> key of the item it names
-        self._closed: set[int] = set()  # keys
+        self._items: dict[int, PartialItem] = {}  # by position
+        self._positions: dict[int, int] = {}  # index -> position
+        self._closed: set[int] = set()  # positions
         self._reused: list[int] = []
         self._error: ErrorPayload | None = None
+        # Where the last delta went: the next one mostly goes there, too.
+        self._last: PartialPart | None = None
+        self._last_place: tuple[int, int, _Kind] | None = None
 
     def feed(self, event: ev.StreamEvent) -> None:
         """Take one event into account."""
@@ -88,18 +104,14 @@ class Fold:
             case _:
                 self._feed_whole(event)
 
-    def response(self) -> Response | None:
-        """The response as far as it has come; None before anything has.
+    def response(self) -> Response:
+        """The response as far as it has come.
 
-        Without a response from the server, items that came stand in a bare one, and an error
-        in a bare failed one.
+        Until the server has sent one, the items that came stand in a bare response without an
+        id: in progress, or failed if an error came.
         """
-        response = self._response
-        if response is None:
-            if not self._items and self._error is None:
-                return None
-            response = Response(id="", object="response", status="in_progress", output=())
-        output = tuple(self._items[key].value() for key in sorted(self._items))
+        response = self._response or _BARE
+        output = tuple(self._items[at].value() for at in sorted(self._items))
         if [*map(id, output)] != [*map(id, response.output)]:
             response = replace(response, output=output)
         if self._error is not None:
@@ -108,15 +120,17 @@ class Fold:
 
     def item_at(self, index: int) -> Item | None:
         """The item that events at an index name now. Joins the text of that item only."""
-        key = self._keys.get(index)
-        return None if key is None else self._items[key].value()
+        position = self._positions.get(index)
+        return None if position is None else self.item(position)
 
     def position(self, index: int) -> int | None:
-        """Where the item that events at an index name now stands in the output."""
-        key = self._keys.get(index)
-        if key is None:
-            return None
-        return sum(1 for other in self._items if other < key)
+        """The position of the item that events at an index name now."""
+        return self._positions.get(index)
+
+    def item(self, position: int) -> Item | None:
+        """The item at a position. Joins the text of that item only."""
+        item = self._items.get(position)
+        return item.value() if item else None
 
     def reused_indexes(self) -> tuple[int, ...]:
         """The indexes that named a second item, in the order in which they did."""
@@ -126,18 +140,22 @@ class Fold:
         """A fold in the same state."""
         twin = Fold()
         twin._response, twin._error = self._response, self._error
-        twin._items = {key: PartialItem(item.value()) for key, item in self._items.items()}
-        twin._keys, twin._closed = self._keys.copy(), self._closed.copy()
+        twin._items = {
+            position: PartialItem(item.value()) for position, item in self._items.items()
+        }
+        twin._positions, twin._closed = self._positions.copy(), self._closed.copy()
         twin._reused = self._reused.copy()
         return twin
 
     # --- deltas and parts
 
     def _append(self, event: ev.DeltaEvent, at: int, kind: _Kind) -> PartialPart | None:
-        part = self._part(event, at, kind)
-        if part:
-            part.append(event.delta)
-        return part
+        place = (event.output_index, at, kind)
+        if place != self._last_place:
+            self._last, self._last_place = self._part(event, at, kind), place
+        if self._last:
+            self._last.append(event.delta)
+        return self._last
 
     def _part(self, event: _PartEvent, at: int, kind: _Kind) -> PartialPart | None:
         """The part that an event's text belongs to; opens it, and its item, if nothing has."""
@@ -151,20 +169,21 @@ class Fold:
 
     def _parts(self, event: _PartEvent, kind: _Kind) -> dict[int, PartialPart] | None:
         item = self._item(event.output_index, kind.owner)
-        if item is None and event.output_index not in self._keys:
+        if item is None and event.output_index not in self._positions:
             item = self._place(event.output_index, _bare(kind.owner, event.item_id), done=False)
         return item.parts(kind.place) if item else None
 
     def _item(self, index: int, owner: type[Item]) -> PartialItem | None:
-        key = self._keys.get(index)
-        if key is None:
+        position = self._positions.get(index)
+        if position is None:
             return None
-        item = self._items[key]
+        item = self._items[position]
         return item if item.holds(owner) else None
 
     # --- everything that is not a delta
 
     def _feed_whole(self, event: ev.StreamEvent) -> None:
+        self._last_place = None
         match event:
             case ev.OutputItemAdded():
                 if event.item is not None:
@@ -224,27 +243,27 @@ class Fold:
     def _close(self, event: ev.OutputItemDone) -> None:
         if event.item is not None:
             self._place(event.output_index, event.item, done=True)
-        elif event.output_index in self._keys:
-            self._closed.add(self._keys[event.output_index])
+        elif event.output_index in self._positions:
+            self._closed.add(self._positions[event.output_index])
 
     def _place(self, index: int, item: Item, *, done: bool) -> PartialItem | None:
         if index < 0:
             return None
-        key = self._keys.get(index)
-        if key is None:
-            key = self._end() if self._reused else index
-        elif key in self._closed and not self._same(key, item):
+        position = self._positions.get(index)
+        if position is None:
+            position = self._end() if self._reused else index
+        elif position in self._closed and not self._same(position, item):
             self._reused.append(index)
-            key = self._end()
-        self._keys[index] = key
-        self._items[key] = PartialItem(item)
+            position = self._end()
+        self._positions[index] = position
+        self._items[position] = PartialItem(item)
         if done:
-            self._closed.add(key)
-        return self._items[key]
+            self._closed.add(position)
+        return self._items[position]
 
-    def _same(self, key: int, item: Item) -> bool:
+    def _same(self, position: int, item: Item) -> bool:
         # Items without ids are different ones: so some servers stream parallel calls.
-        return id_of(item) is not None and self._items[key].id == id_of(item)
+        return id_of(item) is not None and self._items[position].id == id_of(item)
 
     def _end(self) -> int:
         return max(self._items, default=-1) + 1
@@ -272,11 +291,13 @@ class Fold:
                 self._items[self._end()] = PartialItem(item)
 
     def _take(self, output: tuple[Item, ...]) -> None:
-        closed = {self._items[key].id for key in self._closed} - {None}
-        self._items = {key: PartialItem(item) for key, item in enumerate(output)}
-        self._keys = {key: key for key in self._items}
+        closed = {self._items[position].id for position in self._closed} - {None}
+        self._items = {position: PartialItem(item) for position, item in enumerate(output)}
+        self._positions = {position: position for position in self._items}
         self._closed = {
-            key for key, item in enumerate(output) if id_of(item) in closed or _has_ended(item)
+            position
+            for position, item in enumerate(output)
+            if id_of(item) in closed or _has_ended(item)
         }
 
 

@@ -12,7 +12,7 @@ from perdure.wire.values import ABSENT, Absent, Source, Wire
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
 
 
-class Message(Wire, kw_only=True, tag="message"):
+class Message(Wire, frozen=True, kw_only=True, tag="message"):
     """What somebody said.
 
     A message decoded from an object that has a `role` and no `type` stays without one.
@@ -32,7 +32,7 @@ class Message(Wire, kw_only=True, tag="message"):
         return text_of(self.content)
 
 
-class FunctionCall(Wire, kw_only=True, tag="function_call"):
+class FunctionCall(Wire, frozen=True, kw_only=True, tag="function_call"):
     """The model asks for a function. `id` names the item, `call_id` the call."""
 
     type: ClassVar[Literal["function_call"]] = "function_call"
@@ -44,7 +44,7 @@ class FunctionCall(Wire, kw_only=True, tag="function_call"):
     status: str | None | Absent = ABSENT
 
 
-class FunctionCallOutput(Wire, kw_only=True, tag="function_call_output"):
+class FunctionCallOutput(Wire, frozen=True, kw_only=True, tag="function_call_output"):
     """What a call gave. Nothing on the wire says that it is an error but its text."""
 
     type: ClassVar[Literal["function_call_output"]] = "function_call_output"
@@ -59,7 +59,7 @@ class FunctionCallOutput(Wire, kw_only=True, tag="function_call_output"):
         return text_of(self.output)
 
 
-class Reasoning(Wire, kw_only=True, tag="reasoning"):
+class Reasoning(Wire, frozen=True, kw_only=True, tag="reasoning"):
     """What the model thought, as far as its provider shows it."""
 
     type: ClassVar[Literal["reasoning"]] = "reasoning"
@@ -70,7 +70,7 @@ class Reasoning(Wire, kw_only=True, tag="reasoning"):
     status: str | None | Absent = ABSENT
 
 
-class Compaction(Wire, kw_only=True, tag="compaction"):
+class Compaction(Wire, frozen=True, kw_only=True, tag="compaction"):
     """A folded history that its server expands later."""
 
     type: ClassVar[Literal["compaction"]] = "compaction"
@@ -80,14 +80,14 @@ class Compaction(Wire, kw_only=True, tag="compaction"):
     status: str | None | Absent = ABSENT
 
 
-class ItemReference(Wire, kw_only=True, tag="item_reference"):
+class ItemReference(Wire, frozen=True, kw_only=True, tag="item_reference"):
     """An item that a server holds. Input only, and never recorded."""
 
     type: ClassVar[Literal["item_reference"]] = "item_reference"
     id: str
 
 
-class UnknownItem(Wire, kw_only=True, tag="\x7fitem"):
+class UnknownItem(Wire, frozen=True, kw_only=True, tag="\x7fitem"):
     """An item of a type nobody registered; it is encoded as its source."""
 
     type: str = msgspec.field(name="\x7ftype")

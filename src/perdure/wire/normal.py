@@ -122,7 +122,7 @@ def _bare(value: W, *optional: str) -> W:
 def _unknown(value: Wire) -> Kept | Absent:
     if not value.kept:
         return ABSENT
-    typed = value.__struct_fields__
+    typed = value.__struct_encode_fields__
     unknown = {name: raw for name, raw in value.kept.members.items() if name not in typed}
     return Kept(unknown, frozenset()) if unknown else ABSENT
 
@@ -305,10 +305,11 @@ class RequestHash:
         if self._failure:
             raise self._failure
         if not self._count:  # an empty input is not written
-            return _sha256(hashlib.sha256(b"{" + self._before + self._after + b"}"))
-        state = self._state.copy()
-        state.update(b"]," + self._after + b"}")
-        return _sha256(state)
+            state = hashlib.sha256(b"{" + self._before + self._after + b"}")
+        else:
+            state = self._state.copy()
+            state.update(b"]," + self._after + b"}")
+        return "sha256:" + state.hexdigest()
 
     def copy(self) -> RequestHash:
         """A hash in the same state."""
@@ -317,7 +318,3 @@ class RequestHash:
         twin._state, twin._count = self._state.copy(), self._count
         twin._failure = self._failure
         return twin
-
-
-def _sha256(state: hashlib._Hash) -> str:
-    return "sha256:" + state.hexdigest()

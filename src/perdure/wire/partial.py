@@ -80,13 +80,12 @@ class PartialPart:
 class PartialItem:
     """An item and what deltas have added to it."""
 
-    __slots__ = ("_arguments", "_changed", "_item", "_parts")
+    __slots__ = ("_arguments", "_item", "_parts")
 
     def __init__(self, item: Item) -> None:
         self._item = item
         self._parts: dict[Place, dict[int, PartialPart]] = {}
         self._arguments: list[str] = []
-        self._changed = False
 
     @property
     def id(self) -> str | None:
@@ -98,8 +97,7 @@ class PartialItem:
         return isinstance(self._item, kind)
 
     def parts(self, place: Place) -> dict[int, PartialPart]:
-        """The parts in a place, by index, for a change."""
-        self._changed = True
+        """The parts in a place, by index, to be changed in place."""
         found = self._parts.get(place)
         if found is None:
             found = {i: PartialPart(p) for i, p in enumerate(_parts_of(self._item, place))}
@@ -108,7 +106,6 @@ class PartialItem:
 
     def append_arguments(self, delta: str) -> None:
         """Add to the arguments of a call."""
-        self._changed = True
         self._arguments.append(delta)
 
     def set_arguments(self, arguments: str) -> None:
@@ -118,25 +115,23 @@ class PartialItem:
             self._item = replace(self._item, arguments=arguments)
 
     def value(self) -> Item:
-        """The item as far as it has come. Joins what came since the last time."""
-        if self._changed:
-            self._changed = False
-            self._item = self._joined(self._item)
-        return self._item
-
-    def _joined(self, item: Item) -> Item:
+        """The item as far as it has come; the same object until something comes."""
+        item = self._item
         if isinstance(item, FunctionCall) and self._arguments:
             item = replace(item, arguments=_join((item.arguments, *self._arguments)))
             self._arguments.clear()
-        for place, parts in self._parts.items():
-            values = tuple(part.value() for part in _in_order(parts))
-            if not values:
-                continue  # a place that was never filled stays absent
-            if place == "content" and isinstance(item, (Message, Reasoning)):
-                item = replace(item, content=values)
-            elif isinstance(item, Reasoning):
-                item = replace(item, summary=values)
+        for place in self._parts:
+            item = self._with_parts(item, place)
+        self._item = item
         return item
+
+    def _with_parts(self, item: Item, place: Place) -> Item:
+        values = tuple([part.value() for part in _in_order(self._parts[place])])
+        if [*map(id, values)] == [*map(id, _parts_of(item, place))]:
+            return item  # a place that was never filled stays absent, too
+        if place == "summary":
+            return replace(item, summary=values) if isinstance(item, Reasoning) else item
+        return replace(item, content=values) if isinstance(item, (Message, Reasoning)) else item
 
 
 def id_of(item: Item) -> str | None:

@@ -9,7 +9,7 @@ import msgspec
 from perdure.wire.values import ABSENT, Absent, Source, Wire
 
 
-class TopLogProb(Wire, kw_only=True):
+class TopLogProb(Wire, frozen=True, kw_only=True):
     """One candidate token."""
 
     token: str
@@ -17,7 +17,7 @@ class TopLogProb(Wire, kw_only=True):
     bytes: tuple[int, ...] | None | Absent = ABSENT
 
 
-class LogProb(Wire, kw_only=True):
+class LogProb(Wire, frozen=True, kw_only=True):
     """One emitted token with its candidates."""
 
     token: str
@@ -26,7 +26,7 @@ class LogProb(Wire, kw_only=True):
     top_logprobs: tuple[TopLogProb, ...] | Absent = ABSENT
 
 
-class UrlCitation(Wire, kw_only=True, tag="url_citation"):
+class UrlCitation(Wire, frozen=True, kw_only=True, tag="url_citation"):
     """A citation; the indexes count characters of the part's text."""
 
     type: ClassVar[Literal["url_citation"]] = "url_citation"
@@ -36,7 +36,7 @@ class UrlCitation(Wire, kw_only=True, tag="url_citation"):
     end_index: int
 
 
-class UnknownAnnotation(Wire, kw_only=True, tag="\x7fannotation"):
+class UnknownAnnotation(Wire, frozen=True, kw_only=True, tag="\x7fannotation"):
     """An annotation of a type nobody registered."""
 
     type: str = msgspec.field(name="\x7ftype")
@@ -46,12 +46,12 @@ class UnknownAnnotation(Wire, kw_only=True, tag="\x7fannotation"):
 Annotation: TypeAlias = UrlCitation | UnknownAnnotation
 
 
-class InputText(Wire, kw_only=True, tag="input_text"):
+class InputText(Wire, frozen=True, kw_only=True, tag="input_text"):
     type: ClassVar[Literal["input_text"]] = "input_text"
     text: str
 
 
-class InputImage(Wire, kw_only=True, tag="input_image"):
+class InputImage(Wire, frozen=True, kw_only=True, tag="input_image"):
     """An image by URL (`https:` or `data:`) or by a file id of the provider's."""
 
     type: ClassVar[Literal["input_image"]] = "input_image"
@@ -60,7 +60,7 @@ class InputImage(Wire, kw_only=True, tag="input_image"):
     file_id: str | None | Absent = ABSENT
 
 
-class InputFile(Wire, kw_only=True, tag="input_file"):
+class InputFile(Wire, frozen=True, kw_only=True, tag="input_file"):
     """A file: base64 data, a URL, or a file id of the provider's."""
 
     type: ClassVar[Literal["input_file"]] = "input_file"
@@ -70,41 +70,41 @@ class InputFile(Wire, kw_only=True, tag="input_file"):
     file_id: str | None | Absent = ABSENT
 
 
-class InputVideo(Wire, kw_only=True, tag="input_video"):
+class InputVideo(Wire, frozen=True, kw_only=True, tag="input_video"):
     type: ClassVar[Literal["input_video"]] = "input_video"
     video_url: str
 
 
-class OutputText(Wire, kw_only=True, tag="output_text"):
+class OutputText(Wire, frozen=True, kw_only=True, tag="output_text"):
     type: ClassVar[Literal["output_text"]] = "output_text"
     text: str
     annotations: tuple[Annotation, ...] | Absent = ABSENT
     logprobs: tuple[LogProb, ...] | Absent = ABSENT
 
 
-class Refusal(Wire, kw_only=True, tag="refusal"):
+class Refusal(Wire, frozen=True, kw_only=True, tag="refusal"):
     type: ClassVar[Literal["refusal"]] = "refusal"
     refusal: str
 
 
-class Text(Wire, kw_only=True, tag="text"):
+class Text(Wire, frozen=True, kw_only=True, tag="text"):
     """Text inside a function output."""
 
     type: ClassVar[Literal["text"]] = "text"
     text: str
 
 
-class SummaryText(Wire, kw_only=True, tag="summary_text"):
+class SummaryText(Wire, frozen=True, kw_only=True, tag="summary_text"):
     type: ClassVar[Literal["summary_text"]] = "summary_text"
     text: str
 
 
-class ReasoningText(Wire, kw_only=True, tag="reasoning_text"):
+class ReasoningText(Wire, frozen=True, kw_only=True, tag="reasoning_text"):
     type: ClassVar[Literal["reasoning_text"]] = "reasoning_text"
     text: str
 
 
-class UnknownPart(Wire, kw_only=True, tag="\x7fpart"):
+class UnknownPart(Wire, frozen=True, kw_only=True, tag="\x7fpart"):
     """A part of a type nobody registered."""
 
     type: str = msgspec.field(name="\x7ftype")

@@ -11,15 +11,15 @@ from perdure.wire.tools import ToolChoice, ToolDefinition
 from perdure.wire.values import ABSENT, Absent, Source, Wire
 
 
-class TextFormat(Wire, kw_only=True, tag="text"):
+class TextFormat(Wire, frozen=True, kw_only=True, tag="text"):
     type: ClassVar[Literal["text"]] = "text"
 
 
-class JsonObjectFormat(Wire, kw_only=True, tag="json_object"):
+class JsonObjectFormat(Wire, frozen=True, kw_only=True, tag="json_object"):
     type: ClassVar[Literal["json_object"]] = "json_object"
 
 
-class JsonSchemaFormat(Wire, kw_only=True, tag="json_schema"):
+class JsonSchemaFormat(Wire, frozen=True, kw_only=True, tag="json_schema"):
     """The answer is JSON that a schema describes."""
 
     type: ClassVar[Literal["json_schema"]] = "json_schema"
@@ -29,7 +29,7 @@ class JsonSchemaFormat(Wire, kw_only=True, tag="json_schema"):
     strict: bool | None | Absent = ABSENT
 
 
-class UnknownFormat(Wire, kw_only=True, tag="\x7fformat"):
+class UnknownFormat(Wire, frozen=True, kw_only=True, tag="\x7fformat"):
     """A format of a type nobody registered."""
 
     type: str = msgspec.field(name="\x7ftype")
@@ -39,25 +39,25 @@ class UnknownFormat(Wire, kw_only=True, tag="\x7fformat"):
 Format: TypeAlias = TextFormat | JsonObjectFormat | JsonSchemaFormat | UnknownFormat
 
 
-class TextConfig(Wire, kw_only=True):
+class TextConfig(Wire, frozen=True, kw_only=True):
     """How the answer's text should be."""
 
     format: Format | None | Absent = ABSENT
     verbosity: str | None | Absent = ABSENT
 
 
-class ReasoningConfig(Wire, kw_only=True):
+class ReasoningConfig(Wire, frozen=True, kw_only=True):
     """How much the model should think, and what it shows of it."""
 
     effort: str | None | Absent = ABSENT
     summary: str | None | Absent = ABSENT
 
 
-class StreamOptions(Wire, kw_only=True):
+class StreamOptions(Wire, frozen=True, kw_only=True):
     include_obfuscation: bool | Absent = ABSENT
 
 
-class Request(Wire, kw_only=True):
+class Request(Wire, frozen=True, kw_only=True):
     """One request for a response. Members that are absent leave the server's default."""
 
     model: str | None | Absent = ABSENT
@@ -88,7 +88,7 @@ class Request(Wire, kw_only=True):
     top_logprobs: int | None | Absent = ABSENT
 
 
-class CompactRequest(Wire, kw_only=True):
+class CompactRequest(Wire, frozen=True, kw_only=True):
     """One request to fold a history."""
 
     model: str | None | Absent = ABSENT

@@ -15,7 +15,7 @@ ResponseStatus = Literal["queued", "in_progress", "completed", "incomplete", "fa
 TERMINAL_STATUSES = frozenset({"completed", "incomplete", "failed"})
 
 
-class ErrorPayload(Wire, kw_only=True):
+class ErrorPayload(Wire, frozen=True, kw_only=True):
     """An error as the wire carries it: in an HTTP answer, an `error` event or a failed response."""
 
     type: str | None | Absent = ABSENT
@@ -25,13 +25,13 @@ class ErrorPayload(Wire, kw_only=True):
     headers: dict[str, str] | None | Absent = ABSENT
 
 
-class IncompleteDetails(Wire, kw_only=True):
+class IncompleteDetails(Wire, frozen=True, kw_only=True):
     """Why a response was cut: `max_output_tokens` or `content_filter`."""
 
     reason: str | Absent = ABSENT
 
 
-class InputTokensDetails(Wire, kw_only=True):
+class InputTokensDetails(Wire, frozen=True, kw_only=True):
     """Parts of `input_tokens`; the two creation counts are an extension."""
 
     cached_tokens: int | Absent = ABSENT
@@ -39,13 +39,13 @@ class InputTokensDetails(Wire, kw_only=True):
     cache_creation_1h_tokens: int | Absent = ABSENT
 
 
-class OutputTokensDetails(Wire, kw_only=True):
+class OutputTokensDetails(Wire, frozen=True, kw_only=True):
     """Parts of `output_tokens`."""
 
     reasoning_tokens: int | Absent = ABSENT
 
 
-class Usage(Wire, kw_only=True):
+class Usage(Wire, frozen=True, kw_only=True):
     """Tokens of one response."""
 
     input_tokens: int
@@ -55,7 +55,7 @@ class Usage(Wire, kw_only=True):
     output_tokens_details: OutputTokensDetails | None | Absent = ABSENT
 
 
-class Response(Wire, kw_only=True):
+class Response(Wire, frozen=True, kw_only=True):
     """One response, whole or as far as it has come. Times are Unix seconds."""
 
     id: str
@@ -102,7 +102,7 @@ class Response(Wire, kw_only=True):
         )
 
 
-class CompactResponse(Wire, kw_only=True):
+class CompactResponse(Wire, frozen=True, kw_only=True):
     """A folded history."""
 
     id: str

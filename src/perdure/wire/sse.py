@@ -134,7 +134,8 @@ class SSEParser:
             line, _, data = block.partition(b"\ndata: ")
             event = self._names.get(line)
             if event is not None and data and data.find(b"\n") < 0:
-                frames.append(tuple.__new__(Frame, (event, data)))
+                # Half the time of Frame(event, data), where it is spent 20,000 times.
+                frames.append(tuple.__new__(Frame, (event, data)))  # pyright: ignore[reportUnknownMemberType]
                 continue
             frame = _parse_frame(block)
             if frame:

@@ -9,7 +9,7 @@ import msgspec
 from perdure.wire.values import ABSENT, Absent, Source, Wire
 
 
-class FunctionTool(Wire, kw_only=True, tag="function"):
+class FunctionTool(Wire, frozen=True, kw_only=True, tag="function"):
     """A function the model may call; `parameters` is a JSON Schema object."""
 
     type: ClassVar[Literal["function"]] = "function"
@@ -19,7 +19,7 @@ class FunctionTool(Wire, kw_only=True, tag="function"):
     strict: bool | None | Absent = ABSENT
 
 
-class UnknownTool(Wire, kw_only=True, tag="\x7ftool"):
+class UnknownTool(Wire, frozen=True, kw_only=True, tag="\x7ftool"):
     """A tool of a type nobody registered, as a provider's own web search."""
 
     type: str = msgspec.field(name="\x7ftype")
@@ -29,21 +29,21 @@ class UnknownTool(Wire, kw_only=True, tag="\x7ftool"):
 ToolDefinition: TypeAlias = FunctionTool | UnknownTool
 
 
-class FunctionChoice(Wire, kw_only=True, tag="function"):
+class FunctionChoice(Wire, frozen=True, kw_only=True, tag="function"):
     """The model must call this function."""
 
     type: ClassVar[Literal["function"]] = "function"
     name: str
 
 
-class UnknownToolChoice(Wire, kw_only=True, tag="\x7fchoice"):
+class UnknownToolChoice(Wire, frozen=True, kw_only=True, tag="\x7fchoice"):
     """A choice of a type nobody registered."""
 
     type: str = msgspec.field(name="\x7ftype")
     source: Source
 
 
-class AllowedTools(Wire, kw_only=True, tag="allowed_tools"):
+class AllowedTools(Wire, frozen=True, kw_only=True, tag="allowed_tools"):
     """The model may call these only; `mode` is `auto`, `required` or `none`."""
 
     type: ClassVar[Literal["allowed_tools"]] = "allowed_tools"

@@ -1,0 +1,444 @@
+"""The batch of a turn: calls decided in order, run, and their outputs in the model's order.
+
+First every call is *decided*, one after the other, before any runs. Then those that may run do,
+through the executor: the dispatch is told, and durable, directly before the tool is entered, inside
+every `wrap_tool_call` (DESIGN 8). A call *settles* when its result is known and judged; the next of
+its chain waits for that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Literal, NamedTuple
+
+from perdure.errors import InvalidArguments, ToolError, ToolTimeout
+from perdure.loop.answers import CHECK_FIRST
+from perdure.loop.context import LoopPort
+from perdure.loop.decisions import ToolDecision
+from perdure.loop.events import ToolDispatch, ToolEnd, ToolStart, ToolUpdate
+from perdure.loop.middleware import ToolCallInfo, ToolResultInfo
+from perdure.loop.pending import PendingCall, PendingReason
+from perdure.loop.state import Drive, add
+from perdure.tools import (
+    BatchHooks,
+    Effect,
+    Enter,
+    Executor,
+    Job,
+    Outcome,
+    ToolResult,
+    check_arguments,
+    effect_of,
+    error_result,
+    parse_arguments,
+)
+from perdure.wire import FunctionCall, FunctionCallOutput, function_call_output, text_of
+
+CALL_REJECTED = "call rejected"
+"""What the model reads of a rejected call, if nobody said why."""
+
+
+class BatchEnd(NamedTuple):
+    """What a batch gave."""
+
+    outputs: tuple[FunctionCallOutput, ...]
+    """In the model's order, of the calls that have one."""
+    results: tuple[ToolResult, ...]
+    notes: tuple[str, ...] = ()
+    held: bool = False
+    """Some call waits for an answer."""
+    terminates: Literal["all", "some", "none"] = "none"
+
+
+@dataclasses.dataclass(slots=True, kw_only=True, eq=False)
+class Slot:
+    """One call of a batch."""
+
+    call: FunctionCall
+    index: int
+    info: ToolCallInfo
+    arguments: str
+    """What the tool gets."""
+    effect: Effect = "once"
+    key: str = ""
+    decision: ToolDecision | None = None
+    result: ToolResult | None = None
+    output: FunctionCallOutput | None = None
+    error: BaseException | None = None
+    started: bool = False
+    """Its `tool_start` was delivered, or its delivery failed."""
+    settled: bool = False
+    """Its `tool_end` was delivered, or its delivery failed."""
+    entered: bool = False
+    """It entered its tool in this drive."""
+    was_dispatched: bool = False
+    """It entered its tool in an earlier drive."""
+
+    @property
+    def held(self) -> bool:
+        return self.decision is not None and self.decision.action == "hold"
+
+    @property
+    def rejected(self) -> bool:
+        return self.decision is not None and self.decision.action == "reject"
+
+
+class Approved(NamedTuple):
+    """A call that a resume approves, and with what."""
+
+    call: FunctionCall
+    arguments: str
+    key: str
+    decision: ToolDecision | None
+    """None puts it to `before_tool_call`, as nothing has decided it."""
+    was_dispatched: bool
+
+
+async def run_batch(drive: Drive, calls: Sequence[FunctionCall]) -> BatchEnd:
+    """Decide and run the calls of a response.
+
+    Raises:
+        Exception: A hook, a subscriber or the ledger failed. Every call that was started has its
+            `tool_end`; outputs that were known are in the transcript.
+    """
+    approved = [Approved(call, call.arguments or "{}", "", None, False) for call in calls]
+    return await run_approved(drive, approved)
+
+
+async def run_approved(drive: Drive, approved: Sequence[Approved]) -> BatchEnd:
+    """Run calls some of which are decided already. Raises as `run_batch`."""
+    calls = tuple(one.call for one in approved)
+    slots = [_slot(drive, one, calls, index) for index, one in enumerate(approved)]
+    try:
+        for slot, one in zip(slots, approved, strict=True):
+            await decide(drive, slot, given=one.decision)
+        await _execute(drive, [slot for slot in slots if not slot.settled])
+    except BaseException:
+        await _wind_up(drive, slots)
+        raise
+    _note_pending(drive, slots)
+    return _end(slots)
+
+
+async def run_one(drive: Drive, slot: Slot, *, hold: OnHold) -> None:
+    """Decide and run one call that belongs to no batch of the model's. Raises as `run_batch`."""
+    try:
+        await decide(drive, slot, on_hold=hold)
+        if not slot.settled:
+            await _execute(drive, [slot])
+    except BaseException:
+        if slot.started and not slot.settled:
+            slot.error = slot.error or ToolError("not run: the call failed")
+            with contextlib.suppress(Exception):
+                await _tell_end(drive, slot)
+        raise
+
+
+def _slot(drive: Drive, one: Approved, calls: tuple[FunctionCall, ...], index: int) -> Slot:
+    info = ToolCallInfo(
+        run_id=drive.run_id,
+        turn=drive.turn,
+        call=one.call,
+        tool=drive.tools.get(one.call.name),
+        arguments=one.arguments,
+        batch=calls,
+        index=index,
+    )
+    return Slot(
+        call=one.call,
+        index=index,
+        info=info,
+        arguments=one.arguments,
+        key=one.key or f"{drive.run_id}/{one.call.call_id}",
+        was_dispatched=one.was_dispatched,
+    )
+
+
+# --- deciding ------------------------------------------------------------------------
+
+
+OnHold = Callable[[Slot, ToolDecision], Awaitable[ToolDecision]]
+"""What becomes of a decision to hold, where nobody can answer later."""
+
+
+async def decide(
+    drive: Drive,
+    slot: Slot,
+    *,
+    given: ToolDecision | None = None,
+    on_hold: OnHold | None = None,
+) -> None:
+    """Decide about a call, tell it, and settle it at once if it does not run."""
+    refusal = _malformed(slot)
+    if refusal is None and given is None:
+        async with drive.deciding:
+            given = await drive.hooks.before_tool_call(
+                lambda arguments: dataclasses.replace(slot.info, arguments=arguments),
+                slot.arguments,
+            )
+    if given is not None and given.action == "hold" and on_hold is not None:
+        given = await on_hold(slot, given)
+    slot.decision = given
+    if given is not None and given.arguments is not None:
+        slot.arguments = given.arguments
+    if refusal is None and not slot.held and not slot.rejected:
+        refusal = _unfit(slot)
+    slot.started = True
+    await drive.delivery.deliver(
+        ToolStart(
+            run_id=drive.run_id,
+            turn=drive.turn,
+            call_id=slot.call.call_id,
+            name=slot.call.name,
+            arguments=slot.arguments,
+            decision=slot.decision,
+            parent=slot.info.parent,
+        )
+    )
+    if slot.rejected:
+        refusal = ToolError((given.reason if given else "") or CALL_REJECTED)
+    if refusal is not None:
+        slot.result, slot.error = error_result(refusal), refusal
+        await _tell_end(drive, slot)
+    elif slot.held:
+        await _tell_end(drive, slot)
+
+
+def _malformed(slot: Slot) -> ToolError | None:
+    """Why a call cannot be put to anybody: its arguments are no JSON object."""
+    try:
+        parse_arguments(slot.arguments, required=False)
+    except InvalidArguments as error:
+        return error
+    return None
+
+
+def _unfit(slot: Slot) -> ToolError | None:
+    """Why a call that may run cannot: no tool has its name, or its arguments do not fit it."""
+    tool = slot.info.tool
+    if tool is None:
+        return ToolError(f'unknown tool "{slot.call.name}"')
+    try:
+        check_arguments(tool, slot.arguments)
+    except InvalidArguments as error:
+        return error
+    slot.effect = effect_of(tool, slot.arguments)
+    return None
+
+
+# --- running -------------------------------------------------------------------------
+
+
+async def _execute(drive: Drive, slots: Sequence[Slot]) -> None:
+    if not slots:
+        return
+    config = drive.config
+    executor = Executor(
+        max_parallel=config.max_parallel,
+        sequential=config.sequential,
+        grace=config.grace,
+        clock=config.clock,
+    )
+    jobs = [
+        Job(
+            tool=slot.info.tool,
+            call_id=slot.call.call_id,
+            name=slot.call.name,
+            arguments=slot.arguments,
+            idempotency_key=slot.key,
+            effect=slot.effect,
+            port=LoopPort(drive),
+        )
+        for slot in slots
+    ]
+    batch = executor.batch(jobs, _Hooks(drive, {slot.call.call_id: slot for slot in slots}))
+    with drive.signal.listening(lambda: batch.stop(str(drive.signal.cause))):
+        await batch.run()
+
+
+class _Hooks(BatchHooks):
+    """What the drive does while a batch runs."""
+
+    def __init__(self, drive: Drive, slots: dict[str, Slot]) -> None:
+        self._drive = drive
+        self._slots = slots
+
+    async def around(self, job: Job, enter: Enter) -> ToolResult:
+        slot = self._slots[job.call_id]
+        info = dataclasses.replace(slot.info, arguments=slot.arguments)
+        return await self._drive.hooks.tool_call(info, enter)
+
+    async def on_start(self, job: Job) -> None:
+        slot = self._slots[job.call_id]
+        dispatch = ToolDispatch(
+            run_id=self._drive.run_id,
+            turn=self._drive.turn,
+            call_id=job.call_id,
+            name=job.tool_name,
+            effect=slot.effect,
+            idempotency_key=slot.key,
+            parent=slot.info.parent,
+        )
+        ticket = await self._drive.delivery.deliver_ticketed(dispatch)
+        if slot.effect != "none":
+            await ticket
+
+    async def on_progress(self, job: Job, partial: ToolResult) -> None:
+        await self._drive.delivery.deliver(
+            ToolUpdate(
+                run_id=self._drive.run_id,
+                turn=self._drive.turn,
+                call_id=job.call_id,
+                name=job.tool_name,
+                partial=partial,
+                parent=self._slots[job.call_id].info.parent,
+            )
+        )
+
+    async def on_settled(self, job: Job, outcome: Outcome) -> None:
+        slot = self._slots[job.call_id]
+        take_outcome(self._drive, slot, outcome)
+        try:
+            await judge(self._drive, slot)
+        finally:
+            await _tell_end(self._drive, slot)
+
+
+def take_outcome(drive: Drive, slot: Slot, outcome: Outcome) -> None:
+    """Put what became of a job into its slot."""
+    slot.result, slot.error, slot.entered = outcome.result, outcome.error, bool(outcome.entered)
+    if slot.result is not None:
+        if not slot.entered and outcome.status == "returned":
+            # A wrap_tool_call answered without entering the tool: that is a rejection (DESIGN 8).
+            reason = text_of(slot.result.output)
+            slot.decision = ToolDecision(action="reject", reason=reason, by="policy")
+    elif isinstance(outcome.error, ToolTimeout) and outcome.may_have_run:
+        # Nobody knows the outcome, and the model has to be told so (LOG 5.10).
+        slot.result = ToolResult(f"Error: {outcome.error}, and may still run. {CHECK_FIRST}")
+    elif outcome.status == "signalled":
+        slot.result = error_result(ToolError(f"the tool ended by {outcome.error!r}"))
+    else:
+        ran = slot.entered or slot.was_dispatched
+        drive.why[slot.call.call_id] = _pending(slot, "aborted" if ran else "undispatched")
+
+
+async def judge(drive: Drive, slot: Slot) -> None:
+    """Let `after_tool_call` see what a call gave; also a call that an abort cut, with its error."""
+    if slot.rejected or slot.held:
+        return
+    result = slot.result or error_result(slot.error or ToolError("cut"))
+    async with drive.deciding:
+        override = await drive.hooks.after_tool_call(
+            lambda result, error: ToolResultInfo(
+                run_id=drive.run_id,
+                turn=drive.turn,
+                call=slot.call,
+                tool=slot.info.tool,
+                arguments=slot.arguments,
+                result=result,
+                error=error,
+            ),
+            result,
+            slot.error,
+        )
+    if override is not None and slot.result is not None:
+        slot.result, slot.error = override.result, override.error
+
+
+async def _tell_end(drive: Drive, slot: Slot) -> None:
+    """Deliver the `tool_end` of a call, once."""
+    if slot.settled:
+        return
+    slot.settled = True
+    if slot.result is not None and not slot.held:
+        slot.output = function_call_output(slot.call.call_id, slot.result.output)
+    await drive.delivery.deliver(
+        ToolEnd(
+            run_id=drive.run_id,
+            turn=drive.turn,
+            call_id=slot.call.call_id,
+            name=slot.call.name,
+            result=slot.result,
+            output=slot.output if not slot.info.parent else None,
+            error=slot.error,
+            rejected=slot.rejected,
+            held=slot.held,
+            entered=slot.entered,
+            reason=slot.decision.reason if slot.decision and (slot.rejected or slot.held) else "",
+            parent=slot.info.parent,
+        )
+    )
+
+
+# --- the end -------------------------------------------------------------------------
+
+
+async def _wind_up(drive: Drive, slots: Sequence[Slot]) -> None:
+    """After a failure: end what was started, keep the outputs that are known.
+
+    Whoever failed may fail again; the first failure stands, and the transcript is kept whole.
+    """
+    for slot in slots:
+        if slot.started and not slot.settled:
+            slot.error = slot.error or ToolError("not run: the batch failed")
+            with contextlib.suppress(Exception):
+                await _tell_end(drive, slot)
+    _note_pending(drive, slots)
+    for slot in slots:
+        if slot.output is not None:
+            await _keep_output(drive, slot.output)
+
+
+async def _keep_output(drive: Drive, output: FunctionCallOutput) -> None:
+    before = len(drive.transcript)
+    try:
+        await add(drive, output, "tool")
+    except Exception:  # noqa: BLE001 - the batch has failed already, and with a reason of its own
+        if len(drive.transcript) == before:
+            drive.transcript.append(output)
+
+
+def _note_pending(drive: Drive, slots: Sequence[Slot]) -> None:
+    """Remember why the calls without an output have none."""
+    for slot in slots:
+        if slot.output is not None or slot.call.call_id in drive.why:
+            continue
+        reason: PendingReason = "held" if slot.held else "undispatched"
+        if slot.was_dispatched and not slot.held:
+            reason = "aborted"
+        drive.why[slot.call.call_id] = _pending(slot, reason)
+
+
+def _pending(slot: Slot, reason: PendingReason) -> PendingCall:
+    ran = reason == "aborted" or slot.was_dispatched
+    return PendingCall(
+        call=slot.call,
+        reason=reason,
+        tool=slot.info.tool,
+        dispatched=slot.was_dispatched,
+        idempotency_key=slot.key if ran else "",
+        arguments=slot.arguments if slot.arguments != (slot.call.arguments or "{}") else None,
+    )
+
+
+def _end(slots: Sequence[Slot]) -> BatchEnd:
+    outputs = tuple(slot.output for slot in slots if slot.output is not None)
+    results = tuple(slot.result for slot in slots if slot.result is not None)
+    wants = [
+        (slot.result is not None and slot.result.terminate)
+        or (slot.decision is not None and slot.decision.terminate)
+        for slot in slots
+    ]
+    return BatchEnd(
+        outputs=outputs,
+        results=results,
+        notes=tuple(
+            slot.decision.note
+            for slot in slots
+            if slot.decision and slot.decision.note and slot.decision.action == "proceed"
+        ),
+        held=any(slot.held for slot in slots),
+        terminates="all" if slots and all(wants) else "some" if any(wants) else "none",
+    )

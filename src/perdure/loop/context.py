@@ -1,0 +1,136 @@
+"""What tools and hooks know of the drive they run in.
+
+The loop sets it before it creates a task, so whatever a tool starts inherits it. A *scope* belongs
+to a drive; a *port* is its end that one call holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, TypeVar
+
+from perdure.errors import ConfigError
+from perdure.loop.transcript import Items
+from perdure.loop.trigger import Trigger
+from perdure.tools import Call, ToolResult, current_call
+from perdure.tools.result import json_text
+
+if TYPE_CHECKING:
+    from perdure.loop.state import Drive
+
+T = TypeVar("T")
+
+_background: set[asyncio.Task[object]] = set()
+
+current: ContextVar[DriveScope | None] = ContextVar("perdure_drive", default=None)
+
+
+class DriveScope:
+    """The drive that a tool, a hook or a model call serves."""
+
+    __slots__ = ("_drive",)
+
+    def __init__(self, drive: Drive) -> None:
+        self._drive = drive
+
+    @property
+    def run_id(self) -> str:
+        """The drive's id."""
+        return self._drive.run_id
+
+    @property
+    def trigger(self) -> Trigger | None:
+        """What caused it."""
+        return self._drive.trigger
+
+    @property
+    def transcript(self) -> Items:
+        """The transcript as it stands."""
+        return self._drive.transcript.snapshot()
+
+    def steered(self) -> asyncio.Future[None]:
+        """Done as soon as something is steered into the drive that it has not taken.
+
+        A tool that only waits can wait for this as well, and return early with what it has. Do not
+        cancel it; wait with `asyncio.wait`.
+        """
+        return self._drive.queues.steered()
+
+    def spawn(self, work: Coroutine[object, object, T], *, name: str = "") -> asyncio.Task[T]:
+        """Start work that outlives its call.
+
+        It is cancelled when the drive is aborted, and neither when the batch ends nor when the
+        drive ends by itself.
+        """
+        task = asyncio.get_running_loop().create_task(work, name=name or "perdure background")
+        _background.add(task)
+        signal = self._drive.signal
+        signal.listeners.append(task.cancel)
+        task.add_done_callback(_background.discard)
+        task.add_done_callback(lambda _: signal.listeners.remove(task.cancel))
+        if signal.cause is not None:
+            task.cancel()
+        return task
+
+
+def drive_scope() -> DriveScope:
+    """The drive that this code serves.
+
+    Raises:
+        ConfigError: It serves none.
+    """
+    scope = current.get()
+    if scope is None:
+        raise ConfigError("drive_scope() was called outside a drive")
+    return scope
+
+
+class LoopPort:
+    """What the loop puts behind the handle of a call."""
+
+    __slots__ = ("_drive",)
+
+    def __init__(self, drive: Drive) -> None:
+        self._drive = drive
+
+    async def write_record(self, call: Call, namespace: str, data: object) -> None:
+        """Hand a record to the drive's recorder, if it has one."""
+        if self._drive.config.recorder is not None:
+            await self._drive.config.recorder(call, namespace, data)
+
+    async def invoke(self, call: Call, name: str, arguments: str) -> ToolResult:
+        """Run another of the turn's tools, as the work of `call`."""
+        return await self._drive.nested(self._drive, call, name, arguments)
+
+
+async def invoke(name: str, arguments: str | dict[str, object] | None = None) -> ToolResult:
+    """Run another of the turn's tools from inside a tool, as if the model had asked for it.
+
+    The hooks decide and judge, events name the running call as parent, the record has it; the
+    transcript does not: it is the work of the call that makes it. A hook that holds the call asks
+    the user instead, through the elicitor; without one, or if the user cancels, it is refused.
+
+    Args:
+        name: The tool.
+        arguments: JSON text, or JSON values.
+
+    Returns:
+        What the model would have seen.
+
+    Raises:
+        ToolError: The call failed, was refused, or named no tool.
+        ConfigError: No tool of a loop is running here.
+        CallEnded: The call has ended.
+    """
+    call = current_call()
+    text = arguments if isinstance(arguments, str) else json_text(arguments or {})
+    return await _port(call).invoke(call, name, text)
+
+
+def _port(call: Call) -> LoopPort:
+    port = call.port
+    if not isinstance(port, LoopPort):
+        raise ConfigError("no loop runs this tool, so there is nothing to invoke")
+    return port

@@ -1,0 +1,56 @@
+"""What is decided about a call, and how several decisions become one."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Action = Literal["proceed", "hold", "reject"]
+"""Let the call run, let it wait for an answer, refuse it."""
+
+Decider = Literal["human", "policy", "agent"]
+"""Who decided."""
+
+_STRICTNESS: dict[Action, int] = {"proceed": 0, "hold": 1, "reject": 2}
+
+
+class ToolDecision(msgspec.Struct, frozen=True, kw_only=True):
+    """What is decided about a call before it runs."""
+
+    action: Action = "proceed"
+    reason: str = ""
+    """Why. The model reads it if the call is rejected; otherwise it is for the record."""
+    arguments: str | None = None
+    """JSON text in place of what the model gave."""
+    note: str = ""
+    """What the model is told after the outputs of the batch, if the call proceeds."""
+    terminate: bool = False
+    """End the drive after this batch."""
+    by: Decider | None = None
+    """Who decided; nobody named is read as a policy."""
+
+
+def stricter(first: ToolDecision | None, second: ToolDecision | None) -> ToolDecision | None:
+    """Both decisions as one: reject over hold over proceed.
+
+    The reason and the decider are those of the decision that stands; of two alike, the first that
+    gives one. The first note stands, the last arguments, and `terminate` if either sets it.
+    """
+    if first is None or second is None:
+        return first or second
+    if _STRICTNESS[second.action] > _STRICTNESS[first.action]:
+        standing, reason, by = second, second.reason, second.by
+    else:
+        alike = second.action == first.action
+        standing = first
+        reason = first.reason or (second.reason if alike else "")
+        by = first.by or (second.by if alike else None)
+    return ToolDecision(
+        action=standing.action,
+        reason=reason,
+        arguments=first.arguments if second.arguments is None else second.arguments,
+        note=first.note or second.note,
+        terminate=first.terminate or second.terminate,
+        by=by,
+    )

@@ -1,0 +1,90 @@
+"""Nested calls: a tool runs another tool of its turn."""
+
+from __future__ import annotations
+
+from perdure.errors import ToolError
+from perdure.loop import batch as batches
+from perdure.loop.decisions import ToolDecision
+from perdure.loop.middleware import ToolCallInfo
+from perdure.loop.state import Drive
+from perdure.tools import AskedCall, Call, Question, ToolResult, current_elicitor
+from perdure.wire import FunctionCall, text_of
+
+CLIP = 500
+"""How many characters of a call's arguments the question about it shows."""
+
+
+async def run_nested(drive: Drive, parent: Call, name: str, arguments: str) -> ToolResult:
+    """Run a tool as the work of `parent`: decided, told, dispatched and judged like any call.
+
+    Every nested call has a fresh id and a fresh key; nothing enters the transcript.
+
+    Raises:
+        ToolError: It failed, was refused, or there is no such tool.
+    """
+    call_id = drive.config.ids.new("call_")
+    call = FunctionCall(call_id=call_id, name=name, arguments=arguments)
+    info = ToolCallInfo(
+        run_id=drive.run_id,
+        turn=drive.turn,
+        call=call,
+        tool=drive.tools.get(name),
+        arguments=arguments or "{}",
+        batch=(call,),
+        index=0,
+        parent=parent.id,
+    )
+    slot = batches.Slot(
+        call=call,
+        index=0,
+        info=info,
+        arguments=arguments or "{}",
+        key=f"{drive.run_id}/{call_id}",
+    )
+    await batches.run_one(drive, slot, hold=_ask)
+    drive.why.pop(call_id, None)
+    if slot.result is not None and slot.error is None and not slot.rejected:
+        return slot.result
+    said = text_of(slot.result.output) if slot.result is not None else str(slot.error)
+    raise ToolError(said.removeprefix("Error: ")) from slot.error
+
+
+async def _ask(slot: batches.Slot, decision: ToolDecision) -> ToolDecision:
+    """Put a held nested call to the user: nobody can answer it later, its tool is running.
+
+    Without an elicitor, or if the user cancels, the hold refuses it.
+    """
+    elicitor = current_elicitor.get()
+    if elicitor is None:
+        return _refusal(decision, "nobody could be asked")
+    asked = AskedCall(
+        call_id=slot.call.call_id,
+        name=slot.call.name,
+        arguments=slot.arguments,
+        parent=slot.info.parent,
+        reason=decision.reason,
+    )
+    question = f"Allow {asked.name} with arguments {asked.arguments[:CLIP]}? {asked.reason}"
+    try:
+        reply = await elicitor.ask(Question(message=question.rstrip(), asked=asked))
+    except Exception as error:  # noqa: BLE001 - asking failed, which is not a yes
+        return _refusal(decision, f"asking failed: {error}")
+    if reply.action == "accept":
+        return ToolDecision(
+            action="proceed",
+            reason=decision.reason or "allowed when asked",
+            arguments=decision.arguments,
+            by="human",
+        )
+    if reply.action == "decline":
+        return ToolDecision(
+            action="reject",
+            reason="declined when asked" + (f": {decision.reason}" if decision.reason else ""),
+            by="human",
+        )
+    return _refusal(decision, "the question was cancelled")
+
+
+def _refusal(decision: ToolDecision, why: str) -> ToolDecision:
+    reason = f"{decision.reason}: {why}" if decision.reason else why
+    return ToolDecision(action="reject", reason=reason, by=decision.by)

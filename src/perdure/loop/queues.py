@@ -1,0 +1,90 @@
+"""Items that wait to join a drive.
+
+What is *steered* joins after the batch that runs, before the next model call. What is *followed
+up* joins when the drive would otherwise end. What is *delivered* waits with what is steered, and
+whoever delivered it hears when a request has carried it. Queueing never waits for anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections import deque
+
+from perdure.loop.events import Queued, QueueMode
+from perdure.loop.trigger import Trigger
+from perdure.wire import Item
+
+
+@dataclasses.dataclass(slots=True, kw_only=True, eq=False)
+class Waiting:
+    """One item in a queue."""
+
+    id: str
+    item: Item
+    mode: QueueMode
+    hidden: bool = False
+    trigger: Trigger | None = None
+    taken: asyncio.Future[bool] | None = None
+    """For a delivery: True once a request has carried the item, False if the drive that took it
+    ended before one did."""
+
+
+class Queues:
+    """The queues of a session, or of one low-level drive, which has nobody to fill them."""
+
+    def __init__(self) -> None:
+        self.steering: deque[Waiting] = deque()
+        self.follow_ups: deque[Waiting] = deque()
+        self._reports: deque[Queued] = deque()
+        self._steered: asyncio.Future[None] | None = None
+
+    def put(self, waiting: Waiting, run_id: str) -> None:
+        """Accept an item. `run_id` is the drive that will take it, empty if none is running."""
+        queue = self.follow_ups if waiting.mode == "follow_up" else self.steering
+        queue.append(waiting)
+        self._reports.append(
+            Queued(
+                run_id=run_id,
+                queue_id=waiting.id,
+                item=waiting.item,
+                mode=waiting.mode,
+                hidden=waiting.hidden,
+                trigger=waiting.trigger,
+            )
+        )
+        if queue is self.steering and self._steered is not None and not self._steered.done():
+            self._steered.set_result(None)
+
+    def reports(self) -> list[Queued]:
+        """The reports that were not delivered yet."""
+        reports = list(self._reports)
+        self._reports.clear()
+        return reports
+
+    @property
+    def has_reports(self) -> bool:
+        """Whether a report waits to be delivered."""
+        return bool(self._reports)
+
+    def take_steering(self) -> list[Waiting]:
+        """Everything that is steered or delivered."""
+        return _drain(self.steering)
+
+    def take_follow_ups(self) -> list[Waiting]:
+        """Everything that follows up."""
+        return _drain(self.follow_ups)
+
+    def steered(self) -> asyncio.Future[None]:
+        """Done as soon as something is steered that no drive has taken yet."""
+        if self._steered is None or (self._steered.done() and not self.steering):
+            self._steered = asyncio.get_running_loop().create_future()
+        if self.steering and not self._steered.done():
+            self._steered.set_result(None)
+        return self._steered
+
+
+def _drain(queue: deque[Waiting]) -> list[Waiting]:
+    waiting = list(queue)
+    queue.clear()
+    return waiting

@@ -1,0 +1,172 @@
+"""What a server says when it refuses, as the error to raise.
+
+Servers put their errors into many shapes, and proxies answer in HTML. Whatever comes, the server's
+own words reach the error, in its exact class (`errors.rejection`).
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import NamedTuple, cast
+
+import msgspec
+
+from perdure.errors import ModelError, Rejected, rejection
+from perdure.wire import ErrorPayload
+from perdure.wire.errors import describing_headers, type_of
+
+CLIP = 400
+"""The most characters of a body that is not JSON to quote."""
+
+MAX_RETRY_AFTER = 365 * 24 * 3600.0
+"""The longest wait a server can ask for, in seconds; longer ones, and infinity, are this."""
+
+_INVISIBLE = re.compile(r"<(script|style|head)\b.*?</\1\s*>|<!--.*?-->", re.DOTALL | re.IGNORECASE)
+_TITLE = re.compile(r"<title[^>]*>(.*?)</title", re.DOTALL | re.IGNORECASE)
+_TAG = re.compile(r"<[^>]*>")
+
+
+class _Said(NamedTuple):
+    """What an error body says."""
+
+    message: str = ""
+    type: str | None = None
+    code: str | None = None
+    param: str | None = None
+
+
+def refusal(status: int, headers: Mapping[str, str], body: bytes, *, now: float) -> Rejected:
+    """The error of an HTTP answer that is not a success.
+
+    Args:
+        status: Its status.
+        headers: Its headers.
+        body: The beginning of its body.
+        now: Seconds since the Unix epoch, for a wait that is given as a date.
+    """
+    said = _said(body)
+    return rejection(
+        said.message or readable(body) or _phrase(status, headers),
+        status=status,
+        type=said.type or type_of(status),
+        code=said.code,
+        param=said.param,
+        retry_after=retry_after(headers, now=now),
+        headers=describing_headers(headers),
+    )
+
+
+def failure(error: ErrorPayload) -> Rejected:
+    """The error of an `error` event or of a response that failed."""
+    return rejection(
+        error.message,
+        type=error.type or None,
+        code=str(error.code) if error.code else None,
+        param=error.param or None,
+        retry_after=retry_after(error.headers or {}, now=None),
+        headers=error.headers or {},
+    )
+
+
+def retry_after(headers: Mapping[str, str], *, now: float | None) -> float | None:
+    """The seconds a server asks to wait, between 0 and `MAX_RETRY_AFTER`; None if it does not say.
+
+    A date is measured from the answer's own `Date`, if it has one, so clocks need not agree.
+    """
+    found = {name.lower(): value.strip() for name, value in headers.items()}
+    for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
+        try:
+            return _bounded(float(found.get(name, "")) / unit)
+        except ValueError:
+            pass
+    until = _timestamp(found.get("retry-after", ""))
+    since = _timestamp(found.get("date", "")) or now
+    return None if until is None or since is None else _bounded(until - since)
+
+
+def _bounded(seconds: float) -> float | None:
+    return None if seconds != seconds else min(max(seconds, 0.0), MAX_RETRY_AFTER)  # noqa: PLR0124
+
+
+def _timestamp(date: str) -> float | None:
+    try:
+        return parsedate_to_datetime(date).timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
+def readable(body: bytes) -> str:
+    """What a person can read of a body that is no JSON, on one line and not too long."""
+    text = body[:8192].decode("utf-8", "replace")
+    if "<" in text:
+        title = _TITLE.search(text)
+        rest = _TAG.sub(" ", _INVISIBLE.sub(" ", text))
+        text = html.unescape(f"{title[1]}: {rest}" if title and title[1].strip() else rest)
+    text = " ".join(text.split())
+    return text if len(text) <= CLIP else f"{text[:CLIP]}…"
+
+
+def _said(body: bytes) -> _Said:
+    try:
+        value: object = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return _Said()
+    if isinstance(value, list) and value:
+        value = cast("list[object]", value)[0]
+    if not isinstance(value, dict):
+        return _Said()
+    outer = cast("dict[str, object]", value)
+    error = outer.get("error", outer)
+    if isinstance(error, str):
+        return _Said(error, code=_text(outer, "code"))
+    if not isinstance(error, dict):
+        return _Said()
+    inner = cast("dict[str, object]", error)
+    message = _text(inner, "message") or _text(inner, "detail") or _text(outer, "message")
+    return _Said(message or "", _text(inner, "type"), _text(inner, "code"), _text(inner, "param"))
+
+
+def _text(members: Mapping[str, object], name: str) -> str | None:
+    value = members.get(name)
+    if value is None or value == "":
+        return None
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _phrase(status: int, headers: Mapping[str, str]) -> str:
+    """What a status says where the body says nothing."""
+    if 300 <= status < 400:
+        return f"the server redirects to {headers.get('Location', 'nowhere')!r}; name that address"
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return "the server gave no reason"
+
+
+def scrub(error: ModelError, secrets: tuple[str, ...]) -> None:
+    """Take secrets out of an error that is about to be raised, wherever it would show them."""
+    found = [secret for secret in secrets if secret]
+    if not found:
+        return
+    error.args = tuple(_scrubbed(value, found) for value in error.args)
+    for name, value in vars(error).items():
+        setattr(error, name, _scrubbed(value, found))
+
+
+def _scrubbed(value: object, secrets: list[str]) -> object:
+    if isinstance(value, str):
+        for secret in secrets:
+            value = value.replace(secret, "***")
+        return value
+    if isinstance(value, bytes):
+        for secret in secrets:
+            value = value.replace(secret.encode(), b"***")
+        return value
+    if isinstance(value, dict):
+        members = cast("dict[object, object]", value)
+        return {name: _scrubbed(member, secrets) for name, member in members.items()}
+    return value

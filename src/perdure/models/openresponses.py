@@ -1,0 +1,424 @@
+"""Open Responses over HTTP: OpenAI, and every server that speaks the same.
+
+Three maps, each a pure function of bytes and values: `request_body` from a request, `StreamDecoder`
+and `response` to events and a response. `OpenResponses` is the client that sends and reads them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from typing import TypeVar, cast
+
+import msgspec
+from msgspec.structs import replace
+
+from perdure.clock import Clock
+from perdure.errors import (
+    BadBody,
+    ConfigError,
+    DecodeError,
+    EmptyBody,
+    ModelError,
+    NotTerminal,
+    Truncated,
+    WireError,
+)
+from perdure.loop.model import ModelRequest
+from perdure.loop.transcript import Items
+from perdure.models.body import Body, ItemFragments
+from perdure.models.client import BODY_LIMIT, Exchange, Hooks, HttpClient, Key, Timeouts
+from perdure.models.failures import failure, readable
+from perdure.models.stream import QUOTE, EventStream, StreamEnd, bad_frame
+from perdure.wire import (
+    ABSENT,
+    Absent,
+    CompactRequest,
+    CompactResponse,
+    ErrorEvent,
+    ErrorPayload,
+    Request,
+    Response,
+    ResponseCompleted,
+    ResponseFailed,
+    ResponseIncomplete,
+    StreamEvent,
+    TerminalEvent,
+    decode_compact_response,
+    decode_event,
+    decode_response,
+    encode,
+)
+from perdure.wire.sse import FRAME_LIMIT, Frame, SSEParser
+
+T = TypeVar("T")
+
+# --- the request ---------------------------------------------------------------
+
+_ITEMS_KEY = "perdure.models.openresponses:items"
+_HEAD_KEY = "perdure.models.openresponses:head"
+_TAIL = b"]}"
+
+
+def request_body(request: ModelRequest, *, stream: bool = True) -> Body:
+    """The body of `POST /responses`.
+
+    Items are encoded once for a transcript and settings once for a drive (DESIGN 7). Nothing is
+    stored by the server: the history is sent whole (DESIGN 5).
+
+    Raises:
+        ConfigError: The settings name a conversation that a server holds.
+    """
+    items = request.input
+    head = _head(request.settings, items, stream=stream)
+    return ItemFragments.of(items, _ITEMS_KEY, encode).between(head, len(items), _TAIL)
+
+
+def _head(settings: Request, items: Items, *, stream: bool) -> bytes:
+    """Everything before the first item."""
+    held = cast("tuple[Request, bool, bytes] | None", items.memo.get(_HEAD_KEY))
+    if held is not None and held[1] is stream:
+        if held[0] is settings:
+            return held[2]
+        if held[0] == settings:
+            items.memo[_HEAD_KEY] = (settings, stream, held[2])
+            return held[2]
+    _refuse_held(settings.previous_response_id, settings.unknown)
+    members = encode(replace(settings, input=ABSENT, stream=stream, store=False))
+    head = members[:-1] + b',"input":['
+    items.memo[_HEAD_KEY] = (settings, stream, head)
+    return head
+
+
+def compact_body(request: CompactRequest) -> Body:
+    """The body of `POST /responses/compact`. Raises as `request_body`."""
+    _refuse_held(request.previous_response_id, request.unknown)
+    raw = encode(request)
+    return Body([raw], len(raw))
+
+
+def _refuse_held(previous: object, unknown: Mapping[str, object]) -> None:
+    for name, value in (
+        ("previous_response_id", previous),
+        ("conversation", unknown.get("conversation")),
+    ):
+        if value:
+            raise ConfigError(
+                f"{name} {value!r} names a conversation that the server holds; "
+                "perdure sends the whole history, so give its items as input"
+            )
+
+
+# --- the answer ----------------------------------------------------------------
+
+
+def response(body: bytes, request: ModelRequest | None = None) -> Response:
+    """The response in a JSON body.
+
+    Raises:
+        EmptyBody: There is nothing.
+        Truncated: The JSON stops in the middle.
+        BadBody: It is no JSON, or no response.
+        Rejected: It is an error, or a response that has not ended.
+    """
+    return end_event(body, request).response
+
+
+def end_event(body: bytes, request: ModelRequest | None = None) -> TerminalEvent:
+    """The event that ends a stream in the response of a JSON body. Raises as `response`.
+
+    A response without a status, or with the `complete` that some servers write, is completed.
+    """
+    del request  # every adapter takes it; here an answer tells all by itself
+    value = _decoded(body, decode_response)
+    if value.kept and {"id", "output"} <= value.kept.absent:
+        raise failure(value.error) if value.error else _no_response(body)
+    match value.status or "completed":
+        case "completed" | "complete":
+            return ResponseCompleted(response=replace(value, status="completed"))
+        case "incomplete":
+            return ResponseIncomplete(response=value)
+        case "failed":
+            return ResponseFailed(response=value)
+        case status:
+            raise NotTerminal(f"response {value.id!r} is no end: its status is {status!r}")
+
+
+def compact_response(body: bytes) -> CompactResponse:
+    """The folded history in a JSON body. Raises as `response`."""
+    value = _decoded(body, decode_compact_response)
+    if value.kept and "output" in value.kept.absent:
+        raise _no_response(body)
+    return value
+
+
+def _decoded(body: bytes, decode: Callable[[bytes], T]) -> T:
+    if not body.strip():
+        raise EmptyBody
+    try:
+        return decode(body)
+    except DecodeError as error:
+        if _stops_in_the_middle(body):
+            raise Truncated("the answer stops in the middle") from error
+        raise _no_response(body, error) from error
+
+
+def _stops_in_the_middle(body: bytes) -> bool:
+    try:
+        msgspec.json.decode(body)
+    except msgspec.DecodeError as error:
+        return "truncated" in str(error)
+    except UnicodeDecodeError:
+        pass
+    return False
+
+
+def _no_response(body: bytes, error: DecodeError | None = None) -> BadBody:
+    why = f" ({error})" if error and not body.lstrip().startswith(b"<") else ""
+    return BadBody(f"the answer is no response{why}: {readable(body)}", body=body[:QUOTE])
+
+
+class StreamDecoder:
+    """Events from the bytes of an answer, in pieces of any size.
+
+    Takes a JSON body too, where a stream was asked for: its end is the only event then.
+
+    Args:
+        request: What is answered.
+        frame_limit: The bytes of the largest frame that is taken.
+    """
+
+    __slots__ = (
+        "_empty",
+        "_error",
+        "_frame_limit",
+        "_parser",
+        "_plain",
+        "_request",
+        "failure",
+        "finished",
+    )
+
+    def __init__(
+        self, request: ModelRequest | None = None, *, frame_limit: int = FRAME_LIMIT
+    ) -> None:
+        self._request = request
+        self._frame_limit = frame_limit
+        self._parser = SSEParser(frame_limit)
+        self._empty = True  # nothing but white space has come
+        self._plain: bytearray | None = None  # a body that is no stream
+        self._error: ErrorEvent | None = None  # the last one
+        self.failure: WireError | None = None
+        """What the next `feed` raises."""
+        self.finished = False
+        """Whether the terminal event or `[DONE]` has come. What follows is not looked at."""
+
+    def feed(self, data: bytes) -> list[StreamEvent]:
+        """The events that these bytes complete.
+
+        Raises:
+            DecodeError: A frame is no event. The events before it are returned first; the error
+                comes with the next call then, and with every later one.
+            FrameTooLarge: A frame, or a body that is no stream, is too large. Likewise.
+        """
+        if self._empty:
+            self._begin(data)
+        events: list[StreamEvent] = []
+        if self.finished or self.failure is not None or self._plain is not None:
+            self._feed_plain(data)
+        else:
+            try:
+                self._decode(self._parser.feed(data), events)
+            except WireError as error:
+                self.failure = error
+        if self.failure is not None and not events:
+            raise self.failure
+        return events
+
+    def end(self) -> StreamEnd:
+        """What it would be if the bytes ended here. The decoder is left as it was.
+
+        The error is None for a stream that finished. It is `EmptyBody` when no byte came,
+        `Rejected` when the server said what went wrong, `BadBody` for bytes that are no response,
+        and `Truncated` otherwise.
+        """
+        if self.finished:
+            return StreamEnd([], None)
+        if self.failure is not None:
+            return StreamEnd([], bad_frame(self.failure))
+        if self._plain is not None:
+            return self._end_plain(bytes(self._plain))
+        twin = self.copy()
+        events: list[StreamEvent] = []
+        with contextlib.suppress(WireError):  # a frame that was cut
+            whole = [frame for frame in twin._parser.end() if frame.data.rstrip()[-1:] in _CLOSING]
+            twin._decode(whole, events)
+        return StreamEnd(events, twin._outcome())
+
+    def copy(self) -> StreamDecoder:
+        """A decoder in the same state."""
+        twin = StreamDecoder(self._request, frame_limit=self._frame_limit)
+        twin._parser = self._parser.copy()
+        twin._empty, twin._error = self._empty, self._error
+        twin._plain = None if self._plain is None else self._plain.copy()
+        twin.failure, twin.finished = self.failure, self.finished
+        return twin
+
+    def _decode(self, frames: list[Frame], events: list[StreamEvent]) -> None:
+        """Add the events of `frames`, up to the one that ends the stream."""
+        add, ends = events.append, _ENDS
+        for _, data in frames:
+            try:
+                event = decode_event(data)
+            except DecodeError:
+                if data.strip() == _DONE:
+                    self.finished = True
+                    return
+                flat = _flat_error(data)
+                if flat is None:
+                    raise
+                event = flat
+            add(event)
+            if type(event) in ends:
+                if isinstance(event, ErrorEvent):
+                    self._error = event
+                else:
+                    self.finished = True
+                    return
+
+    def _outcome(self) -> ModelError | None:
+        if self.finished:
+            return None
+        if self._error is not None:
+            return failure(self._error.error)
+        return EmptyBody() if self._empty else Truncated()
+
+    # --- a body that is no stream ------------------------------------------------
+
+    def _begin(self, data: bytes) -> None:
+        """Tell JSON and HTML from a stream: no line of a stream begins as they do."""
+        first = data.lstrip()[:1]
+        self._empty = not first
+        if first in _PLAIN:
+            self._plain = bytearray()
+
+    def _feed_plain(self, data: bytes) -> None:
+        if self._plain is not None:
+            self._plain += data
+            if len(self._plain) > BODY_LIMIT:
+                self.failure = DecodeError(f"the answer exceeds {BODY_LIMIT} bytes")
+                self._plain = bytearray()
+
+    def _end_plain(self, body: bytes) -> StreamEnd:
+        try:
+            return StreamEnd([end_event(body, self._request)], None)
+        except ModelError as error:
+            return StreamEnd([], error)
+
+
+class _FlatError(msgspec.Struct, tag_field="type", tag="error"):
+    """An error event whose members stand beside its type, as OpenAI writes it."""
+
+    message: str
+    code: str | int | None = None
+    param: str | None = None
+    sequence_number: int | Absent = ABSENT
+
+
+def _flat_error(data: bytes) -> ErrorEvent | None:
+    try:
+        flat = _decode_flat_error(data)
+    except msgspec.DecodeError:
+        return None
+    payload = ErrorPayload(code=flat.code, message=flat.message, param=flat.param)
+    return ErrorEvent(error=payload, sequence_number=flat.sequence_number)
+
+
+_decode_flat_error = msgspec.json.Decoder(_FlatError).decode
+_ENDS = frozenset({ResponseCompleted, ResponseIncomplete, ResponseFailed, ErrorEvent})
+_DONE = b"[DONE]"
+_PLAIN = (b"{", b"[", b"<")
+_CLOSING = (b"}", b"]")  # what no event ends without
+
+
+# --- the client ----------------------------------------------------------------
+
+
+class OpenResponses:
+    """A model behind an Open Responses server.
+
+    ```python
+    model = OpenResponses("http://127.0.0.1:8000/v1", timeouts=Timeouts(idle=60))
+    async with model.stream(request) as events:
+        async for event in events: ...
+    ```
+
+    One client serves any number of tasks and event loops. Connections are kept for the next request
+    and closed with `aclose`, or with their event loop.
+
+    Args:
+        base_url: The address that `/responses` is appended to, or a function that gives it.
+        api_key: The key, or a function, perhaps async, that gives it for each request. It never
+            shows in an error or to a hook.
+        headers: Headers of every request.
+        user_agent: What the client calls itself.
+        timeouts: The limits of each request.
+        hooks: Functions to call around each request.
+        clock: Where the time comes from.
+
+    Raises:
+        ConfigError: `base_url` is not the URL of an HTTP server.
+    """
+
+    def __init__(
+        self,
+        base_url: str | Callable[[], str],
+        *,
+        api_key: Key | None = None,
+        headers: Mapping[str, str] | None = None,
+        user_agent: str | None = None,
+        timeouts: Timeouts | None = None,
+        hooks: Hooks | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._client = HttpClient(
+            base_url,
+            api_key=api_key,
+            headers=headers,
+            user_agent=user_agent,
+            timeouts=timeouts,
+            hooks=hooks,
+            clock=clock,
+        )
+
+    def stream(self, request: ModelRequest) -> EventStream:
+        """The events of the response to `request`, sent when the first is asked for.
+
+        A server that answers with a JSON body gives its response as one terminal event.
+        """
+
+        async def send() -> Exchange:
+            body = request_body(request)
+            return await self._client.send("/responses", body, accept="text/event-stream")
+
+        return EventStream(send, StreamDecoder(request))
+
+    async def create(self, request: ModelRequest) -> Response:
+        """The response to `request`, whole, without streaming.
+
+        Raises:
+            ConfigError: The request cannot be sent. Nothing was.
+            ModelError: It failed. A response with the status `failed` is returned.
+        """
+        body = request_body(request, stream=False)
+        return await self._client.fetch("/responses", body, lambda raw: response(raw, request))
+
+    async def compact(self, request: CompactRequest) -> CompactResponse:
+        """Have the server fold a history. Raises as `create`."""
+        return await self._client.fetch(
+            "/responses/compact", compact_body(request), compact_response
+        )
+
+    async def aclose(self) -> None:
+        """Close the connections that the running event loop keeps. The client stays usable."""
+        await self._client.aclose()

@@ -1,0 +1,111 @@
+"""Model strings: `SCHEME:REST` names an adapter and what it is to talk to.
+
+```python
+resolve("openai:gpt-5-mini")
+resolve("openresponses:http://127.0.0.1:8000/v1#some-model")
+```
+
+An adapter is loaded when a string first names it. Keys and base URLs are read from the environment
+when a request is sent, so setting them later, or changing them, is enough.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import lru_cache
+from typing import NamedTuple
+
+from perdure.errors import ConfigError, MissingKey, UnknownModel
+from perdure.loop.model import Model
+from perdure.models.openresponses import OpenResponses
+
+OPENAI_URL = "https://api.openai.com/v1"
+
+
+class Resolved(NamedTuple):
+    """What a model string names: who answers, and the name to send as `model`."""
+
+    model: Model
+    name: str
+
+
+Factory = Callable[[str], Resolved]
+"""Takes what stands after the scheme. Raises `ConfigError` where that names nothing."""
+
+_factories: dict[str, Factory] = {}
+
+
+def register(scheme: str, factory: Factory) -> None:
+    """Let `factory` answer for model strings that begin with `scheme:`, in this process.
+
+    Raises:
+        ConfigError: The scheme is empty or holds a colon.
+    """
+    if not scheme or ":" in scheme:
+        raise ConfigError(f"a scheme is a word without a colon, got {scheme!r}")
+    _factories[scheme] = factory
+
+
+def resolve(text: str) -> Resolved:
+    """The model that a model string names.
+
+    Raises:
+        UnknownModel: Nobody registered its scheme, or it names no model.
+    """
+    scheme, colon, rest = text.partition(":")
+    factory = _factories.get(scheme)
+    if not colon or not rest or factory is None:
+        raise UnknownModel(text, schemes())
+    return factory(rest)
+
+
+def schemes() -> tuple[str, ...]:
+    """The schemes that `resolve` knows, sorted."""
+    return tuple(sorted(_factories))
+
+
+def key_from(provider: str, *variables: str) -> Callable[[], str]:
+    """A key that is read from the environment whenever a request is sent."""
+
+    def key() -> str:
+        for variable in variables:
+            value = os.environ.get(variable, "").strip()
+            if value:
+                return value
+        raise MissingKey(provider, variables)
+
+    return key
+
+
+# One client for each address, so that its connections are used again from run to run.
+
+
+@lru_cache(maxsize=1)
+def _openai_client() -> OpenResponses:
+    return OpenResponses(
+        lambda: os.environ.get("OPENAI_BASE_URL") or OPENAI_URL,
+        api_key=key_from("openai", "OPENAI_API_KEY"),
+    )
+
+
+@lru_cache(maxsize=64)
+def _client_at(base_url: str) -> OpenResponses:
+    return OpenResponses(base_url, api_key=lambda: os.environ.get("OPENRESPONSES_API_KEY"))
+
+
+def _openai(rest: str) -> Resolved:
+    return Resolved(_openai_client(), rest)
+
+
+def _openresponses(rest: str) -> Resolved:
+    base_url, _, name = rest.partition("#")
+    if not name:
+        raise ConfigError(
+            f"'openresponses:{rest}' names no model; write openresponses:http://HOST/v1#MODEL"
+        )
+    return Resolved(_client_at(base_url), name)
+
+
+register("openai", _openai)
+register("openresponses", _openresponses)

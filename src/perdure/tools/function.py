@@ -1,0 +1,305 @@
+"""Typed functions as tools."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import functools
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from types import FrameType
+from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
+
+from perdure.errors import ConfigError, NotIJson
+from perdure.tools.call import Call
+from perdure.tools.docstring import read_docstring
+from perdure.tools.effect import Effect, EffectOf, check_effect
+from perdure.tools.result import ToolResult, to_result
+from perdure.tools.secret import Values
+from perdure.tools.signature import Signature, read_signature
+from perdure.tools.threads import start_thread
+from perdure.tools.tool import (
+    NO_ANNOTATIONS,
+    Tool,
+    ToolAnnotations,
+    check_name,
+    check_timeout,
+)
+from perdure.wire.canonical import canonical_json
+
+P = ParamSpec("P")
+R_co = TypeVar("R_co", covariant=True)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FunctionTool(Generic[P, R_co]):
+    """A typed function as a tool. Called directly, it is the function."""
+
+    fn: Callable[P, R_co]
+    name: str
+    description: str
+    parameters: dict[str, object]
+    strict: bool = False
+    effect: Effect | EffectOf = "once"
+    sequential: bool = False
+    resource: str | None = None
+    timeout: float | None = None
+    annotations: ToolAnnotations = NO_ANNOTATIONS
+    signature: Signature = dataclasses.field(repr=False)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        return self.fn(*args, **kwargs)
+
+    @property
+    def secrets(self) -> Mapping[str, str]:
+        """The references of the secret parameters."""
+        return {name: secret.reference for name, secret in self.signature.secrets.items()}
+
+    def check(self, arguments: str) -> None:
+        """Refuse arguments that do not fit, without running anything.
+
+        Raises:
+            InvalidArguments: They do not fit.
+        """
+        self.signature.read(arguments)
+
+    async def execute(self, call: Call) -> ToolResult:
+        """Run the function with the call's arguments.
+
+        Raises:
+            InvalidArguments: They do not fit; the function was not called.
+            ToolError: A secret cannot be had, and the function was not called; or its result is not
+                JSON.
+        """
+        members = self.signature.read(call.arguments)
+        if not self.signature.secrets:
+            return await self._run(members, call, {})
+        secrets = {name: await one.value() for name, one in self.signature.secrets.items()}
+        values = Values({value: self.secrets[name] for name, value in secrets.items()})
+        try:
+            return values.hidden_in(await self._run(members, call, secrets))
+        except Exception as error:
+            shown = values.hidden_error(self.name, error)
+            if shown is error:
+                raise
+        raise shown from None
+
+    async def _run(
+        self, members: Mapping[str, object], call: Call, secrets: Mapping[str, str]
+    ) -> ToolResult:
+        bound = self.signature.bind(members, call, secrets)
+        fn: Callable[..., object] = self.fn
+        return await run_function(functools.partial(fn, *bound.args, **bound.kwargs), call)
+
+
+async def run_function(function: Callable[[], object], call: Call) -> ToolResult:
+    """Call a function, a sync one on a thread of its own, and make its value a result.
+
+    A thread cannot be cancelled. When this coroutine is, the thread goes on, and the call's
+    executor is told of it.
+    """
+    if is_async(function):
+        return to_result(await cast("Awaitable[object]", function()))
+    work = start_thread(functools.partial(_result_of, function), name=f"perdure-tool-{call.name}")
+    try:
+        result = await asyncio.shield(work)
+    except asyncio.CancelledError:
+        if not work.done():
+            call.leave_running(work)
+        raise
+    if isinstance(result, ToolResult):
+        return result
+    return to_result(await result)
+
+
+def _result_of(function: Callable[[], object]) -> ToolResult | Awaitable[object]:
+    """Runs on the thread. What is to be awaited goes back to the event loop."""
+    value = function()
+    return cast("Awaitable[object]", value) if inspect.isawaitable(value) else to_result(value)
+
+
+def is_async(function: Callable[..., object]) -> bool:
+    """Whether calling the function gives a coroutine."""
+    found = _innermost(function)
+    if inspect.iscoroutinefunction(found):
+        return True
+    return not inspect.isroutine(found) and inspect.iscoroutinefunction(type(found).__call__)
+
+
+# --- the decorator ----------------------------------------------------------------------------
+
+
+@overload
+def tool(
+    fn: Callable[P, R_co],
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    effect: Effect | EffectOf = "once",
+    strict: bool = False,
+    sequential: bool = False,
+    resource: str | None = None,
+    timeout: float | None = None,
+    annotations: ToolAnnotations = NO_ANNOTATIONS,
+) -> FunctionTool[P, R_co]: ...
+
+
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    effect: Effect | EffectOf = "once",
+    strict: bool = False,
+    sequential: bool = False,
+    resource: str | None = None,
+    timeout: float | None = None,
+    annotations: ToolAnnotations = NO_ANNOTATIONS,
+) -> Callable[[Callable[P, R_co]], FunctionTool[P, R_co]]: ...
+
+
+def tool(
+    fn: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    effect: Effect | EffectOf = "once",
+    strict: bool = False,
+    sequential: bool = False,
+    resource: str | None = None,
+    timeout: float | None = None,
+    annotations: ToolAnnotations = NO_ANNOTATIONS,
+) -> Any:
+    """Make a tool of a typed function, async or sync; of a bound method or a callable object too.
+
+    A sync function runs on a daemon thread. The first paragraph of the docstring is the
+    description, its `Args:` describe the parameters. A parameter annotated `Call` gets the call's
+    handle; one annotated `Annotated[str, Secret(...)]` gets a secret; the model sees neither.
+
+    Example:
+        ```python
+        from perdure.tools import tool
+
+        @tool(effect="none")
+        async def weather(city: str, days: int = 1) -> str:
+            \"\"\"Look up the weather.
+
+    Args:
+                city: Where.
+                days: How many days ahead.
+            \"\"\"
+            return f"{city}: sunny for {days} days"
+        ```
+
+    Args:
+        fn: The function.
+        name: What the model calls it; the function's name unless given.
+        description: What the model reads of it; the docstring's summary unless given.
+        effect: What it does to the world, or a function of the arguments that says so.
+        strict: Whether the provider is to enforce the schema.
+        sequential: Whether a batch with it runs one call at a time.
+        resource: Calls of tools with the same resource run one after another.
+        timeout: Seconds a call may take.
+        annotations: What it says of itself to people and policies.
+
+    Raises:
+        ConfigError: The function cannot be a tool; the message says why.
+    """
+    names = _local_names(inspect.currentframe())
+
+    def make(function: Callable[..., Any]) -> FunctionTool[..., Any]:
+        documented = read_docstring(_doc_of(function))
+        tool_name = name if name is not None else _name_of(function)
+        _refuse_others(function, tool_name)
+        check_name(tool_name)
+        check_effect(effect, tool_name)
+        check_timeout(timeout, tool_name)
+        signature = read_signature(
+            function,
+            strict=strict,
+            names=names,
+            described=documented.members,
+            tool=tool_name,
+        )
+        parameters = signature.schema()
+        check_parameters(parameters, tool_name)
+        return FunctionTool(
+            fn=function,
+            name=tool_name,
+            description=documented.summary if description is None else description,
+            parameters=parameters,
+            strict=strict,
+            effect=effect,
+            sequential=sequential,
+            resource=resource,
+            timeout=timeout,
+            annotations=annotations,
+            signature=signature,
+        )
+
+    return make if fn is None else make(fn)
+
+
+def _local_names(frame: FrameType | None) -> Mapping[str, object]:
+    """What is local to the caller of a frame: annotations written as text may name it."""
+    caller = frame.f_back if frame is not None else None
+    if caller is None or caller.f_locals is caller.f_globals:
+        return {}
+    return dict(caller.f_locals)
+
+
+def as_tool(thing: Tool | Callable[..., object]) -> Tool:
+    """A tool as it is, or a tool of a plain typed function.
+
+    Raises:
+        ConfigError: It is neither.
+    """
+    if isinstance(thing, Tool):
+        return thing
+    if callable(thing):
+        return tool(thing)
+    raise ConfigError(f"{thing!r} is no tool; give a typed function or an object with `execute`")
+
+
+def check_parameters(parameters: Mapping[str, object], tool: str) -> None:
+    """Refuse a schema that no request can carry.
+
+    Raises:
+        ConfigError: It is not I-JSON.
+    """
+    try:
+        canonical_json(parameters)
+    except NotIJson as error:
+        raise ConfigError(f"tool {tool!r}: its schema cannot be sent: {error}") from error
+
+
+def _innermost(function: Callable[..., object]) -> object:
+    found: object = function
+    while isinstance(found, functools.partial):
+        found = found.func
+    return found
+
+
+def _name_of(function: Callable[..., object]) -> str:
+    found = _innermost(function)
+    return str(getattr(found, "__name__", type(found).__name__))
+
+
+def _doc_of(function: Callable[..., object]) -> str | None:
+    found = _innermost(function)
+    if inspect.isroutine(found):
+        return found.__doc__
+    return type(found).__call__.__doc__ or type(found).__doc__
+
+
+def _refuse_others(function: Callable[..., object], tool: str) -> None:
+    found = _innermost(function)
+    if not callable(found) or isinstance(found, type):
+        raise ConfigError(f"tool {tool!r}: {function!r} is no function")
+    if inspect.isgeneratorfunction(found) or inspect.isasyncgenfunction(found):
+        raise ConfigError(
+            f"tool {tool!r}: a generator gives no result; return a value, "
+            "and show what comes before it with call.progress(...)"
+        )

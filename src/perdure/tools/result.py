@@ -1,0 +1,194 @@
+"""What a tool gives: a result for the model, details for the host.
+
+*output*: what the model reads, text or content parts.
+*details*: whatever the host wants to know beside it; it never reaches the model.
+*terminate*: the batch should be the last; it is when every result of the batch says so.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
+from typing import cast
+
+import msgspec
+
+from perdure.errors import ToolError, ToolPanic
+from perdure.wire.parts import Part
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ToolResult:
+    """The result of a call.
+
+    Lone surrogates, which no request can carry, are replaced by U+FFFD.
+    """
+
+    output: str | tuple[Part, ...] = ""
+    _: dataclasses.KW_ONLY
+    details: object = None
+    terminate: bool = False
+    original: str | tuple[Part, ...] | None = None
+    """The output as the tool gave it, where lone surrogates had to be replaced."""
+
+    def __post_init__(self) -> None:
+        if self.original is None:
+            clean = _without_surrogates(self.output)
+            if clean is not self.output:
+                object.__setattr__(self, "original", self.output)
+                object.__setattr__(self, "output", clean)
+
+
+def to_result(value: object) -> ToolResult:
+    """The result that a tool's return value stands for.
+
+    A string is text, None is empty text, bytes are base64, a content part or a list of them are
+    parts, a `ToolResult` is itself, and any other value is its JSON text.
+
+    Raises:
+        ToolError: The value is not JSON.
+    """
+    if isinstance(value, ToolResult):
+        return value
+    if value is None:
+        return ToolResult("")
+    if isinstance(value, str):
+        return ToolResult(value)
+    if isinstance(value, bytes | bytearray):
+        return ToolResult(b64encode(value).decode("ascii"))
+    if isinstance(value, Part):
+        return ToolResult((value,))
+    parts = _as_parts(value)
+    return ToolResult(json_text(value) if parts is None else parts)
+
+
+def _as_parts(value: object) -> tuple[Part, ...] | None:
+    """The content parts that a list is made of; None if it is not, or is empty."""
+    if not isinstance(value, list | tuple):
+        return None
+    elements = cast("Sequence[object]", value)
+    parts = tuple(element for element in elements if isinstance(element, Part))
+    return parts if parts and len(parts) == len(elements) else None
+
+
+def json_text(value: object) -> str:
+    """The JSON text of any value that has one.
+
+    Raises:
+        ToolError: It has none; the message says that the tool has run.
+    """
+    try:
+        return _ENCODER.encode(msgspec.to_builtins(value, str_keys=True, enc_hook=_pydantic))
+    except RecursionError:
+        reason = "it is nested too deeply, or contains itself"
+    except Exception as error:  # noqa: BLE001 - the value's own code may raise anything
+        reason = str(error) or type(error).__name__
+    raise ToolError(f"the tool ran, but its result is not JSON: {reason}")
+
+
+def error_result(error: BaseException) -> ToolResult:
+    """What the model reads of a failure: `Error: ` and the message, once.
+
+    The details and the wish to terminate that a `ToolError` carries are kept.
+    """
+    message = str(error) or type(error).__name__
+    output = message if message.startswith("Error: ") else f"Error: {message}"
+    return ToolResult(
+        output,
+        details=getattr(error, "details", None),
+        terminate=getattr(error, "terminate", False) is True,
+    )
+
+
+def failure(name: str, error: BaseException) -> BaseException:
+    """What decides about a tool that raised `error`.
+
+    A group of one is that one. Of a group of several, exceptions decide over signals (exceptions
+    that are no `Exception`); several exceptions become one. What is no `ToolError` becomes a
+    `ToolPanic` with the traceback behind it.
+
+    Returns:
+        A `ToolError`, `KeyboardInterrupt`, `SystemExit`, or a signal: as it is, or a group of them.
+    """
+    leaves = list(_leaves(error))
+    for leaf in leaves:
+        if isinstance(leaf, KeyboardInterrupt | SystemExit):
+            return leaf
+    ordinary = [leaf for leaf in leaves if isinstance(leaf, Exception)]
+    if not ordinary:
+        return leaves[0] if len(leaves) == 1 else error
+    if len(ordinary) == 1:
+        only = ordinary[0]
+        return only if isinstance(only, ToolError) else ToolPanic(name, only)
+    return _joined(name, ordinary, error)
+
+
+def _joined(name: str, errors: Sequence[Exception], group: BaseException) -> ToolError:
+    said = "; ".join(str(error) or type(error).__name__ for error in errors)
+    if all(isinstance(error, ToolError) for error in errors):
+        joined = ToolError(said)
+    else:
+        joined = ToolPanic(name, RuntimeError(said))
+    joined.__cause__ = group
+    return joined
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        for inner in group.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error
+
+
+# --- text that a request can carry -------------------------------------------------
+
+
+def _without_surrogates(output: str | tuple[Part, ...]) -> str | tuple[Part, ...]:
+    if isinstance(output, str):
+        return clean_text(output)
+    parts = tuple(_clean_part(part) for part in output)
+    return output if all(new is old for new, old in zip(parts, output, strict=True)) else parts
+
+
+def clean_text(text: str) -> str:
+    """`text` with each lone surrogate as U+FFFD; itself if it has none."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        # Two halves side by side are one character that somebody split.
+        joined = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+        return _SURROGATE.sub("\ufffd", joined)
+    return text
+
+
+def _clean_part(part: Part) -> Part:
+    changed: dict[str, str] = {}
+    for field in part.__struct_fields__:
+        value = getattr(part, field)
+        if isinstance(value, str):
+            clean = clean_text(value)
+            if clean is not value:
+                changed[field] = clean
+    return msgspec.structs.replace(part, **changed) if changed else part
+
+
+# --- JSON ----------------------------------------------------------------------------
+
+
+def _pydantic(value: object) -> object:
+    """The JSON form of a pydantic model, without importing pydantic."""
+    dump = getattr(value, "model_dump", None)
+    if dump is None:
+        raise TypeError(f"{type(value).__name__!r} is not a JSON type")
+    return dump(mode="json")
+
+
+# msgspec would write NaN as null and refuse the lone surrogates that `ToolResult` replaces.
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))

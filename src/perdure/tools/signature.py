@@ -1,0 +1,168 @@
+"""The parameters of a function: which the model gives, and which it never sees."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, NoReturn, cast
+
+from perdure.errors import ConfigError
+from perdure.tools.arguments import parse_arguments
+from perdure.tools.call import Call
+from perdure.tools.records import type_hints
+from perdure.tools.schema import accepts_null, shape_of
+from perdure.tools.secret import Secret
+from perdure.tools.shapes import Field, ObjectShape, Schema
+
+_POSITIONAL = inspect.Parameter.POSITIONAL_ONLY
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+class Bound(NamedTuple):
+    """How the function is called."""
+
+    args: tuple[object, ...]
+    kwargs: dict[str, object]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Signature:
+    """The parameters of a function."""
+
+    shape: ObjectShape
+    """What the model gives."""
+    positional: tuple[inspect.Parameter, ...]
+    """The parameters that cannot be given by name."""
+    call: tuple[str, ...]
+    """The parameters that get the call's handle."""
+    secrets: Mapping[str, Secret]
+    """The parameters that get a secret."""
+
+    def schema(self) -> Schema:
+        """The schema of the arguments."""
+        return self.shape.schema()
+
+    def read(self, arguments: str) -> dict[str, object]:
+        """The arguments as values of the annotated types, by parameter.
+
+        Raises:
+            InvalidArguments: They do not fit.
+        """
+        required = any(self.shape.requires(field) for field in self.shape.fields)
+        return self.shape.read_members(parse_arguments(arguments, required=required), "")
+
+    def bind(self, members: Mapping[str, object], call: Call, secrets: Mapping[str, str]) -> Bound:
+        """The function's own arguments: the model's, the call's handle, the secrets."""
+        values = {**members, **secrets, **dict.fromkeys(self.call, call)}
+        args = tuple(values.pop(one.name, one.default) for one in self.positional)
+        return Bound(args, values)
+
+
+def read_signature(
+    function: Callable[..., object],
+    *,
+    strict: bool,
+    names: Mapping[str, object],
+    described: Mapping[str, str],
+    tool: str,
+) -> Signature:
+    """Read the parameters of a function.
+
+    Raises:
+        ConfigError: A parameter is variadic, has no annotation, or has one that JSON Schema cannot
+            express.
+    """
+    hints = type_hints(_annotated(function), names, f"tool {tool!r}")
+    bound = _bound_by_partial(function)
+    fields: list[Field] = []
+    positional: list[inspect.Parameter] = []
+    calls: list[str] = []
+    secrets: dict[str, Secret] = {}
+    for parameter in _parameters(function, tool):
+        name = parameter.name
+        if name in bound:
+            continue
+        where = f"tool {tool!r}, parameter {name!r}"
+        if parameter.kind in _VARIADIC:
+            _refuse_variadic(parameter, where)
+        if parameter.kind is _POSITIONAL:
+            positional.append(parameter)
+        if name not in hints:
+            _refuse_unannotated(name, where)
+        hint = hints[name]
+        secret = _secret_of(hint)
+        if hint is Call:
+            calls.append(name)
+        elif secret is not None:
+            secrets[name] = secret
+        else:
+            shape = shape_of(hint, strict=strict, where=where, names=names)
+            has_default = parameter.default is not inspect.Parameter.empty
+            nullable = accepts_null(shape)
+            fields.append(
+                Field(
+                    name,
+                    name,
+                    shape,
+                    description=described.get(name, ""),
+                    optional=has_default or nullable,
+                    fill=nullable and not has_default,
+                )
+            )
+    shape = ObjectShape(tuple(fields), dict, strict)
+    return Signature(shape, tuple(positional), tuple(calls), secrets)
+
+
+def _parameters(function: Callable[..., object], tool: str) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"tool {tool!r}: {function!r} has no signature to read") from error
+
+
+def _annotated(function: Callable[..., object]) -> object:
+    """What carries the annotations: the function under partials, wrappers and methods."""
+    found: object = function
+    while isinstance(found, functools.partial):
+        found = found.func
+    if not (inspect.isroutine(found) or isinstance(found, type)):
+        found = type(found).__call__
+    if inspect.ismethod(found):
+        found = found.__func__
+    return inspect.unwrap(cast("Callable[..., object]", found))
+
+
+def _bound_by_partial(function: Callable[..., object]) -> frozenset[str]:
+    """The names that a partial has fixed; the model has no say in them."""
+    names: frozenset[str] = frozenset()
+    found: object = function
+    while isinstance(found, functools.partial):
+        names |= frozenset(found.keywords)
+        found = found.func
+    return names
+
+
+def _secret_of(hint: object) -> Secret | None:
+    if typing.get_origin(hint) is not typing.Annotated:
+        return None
+    base, *notes = typing.get_args(hint)
+    secrets = [note for note in notes if isinstance(note, Secret)]
+    if secrets and base is not str:
+        raise ConfigError(f"a secret parameter is a str, not {base!r}")
+    return secrets[0] if secrets else None
+
+
+def _refuse_variadic(parameter: inspect.Parameter, where: str) -> NoReturn:
+    stars = "*" if parameter.kind is inspect.Parameter.VAR_POSITIONAL else "**"
+    raise ConfigError(
+        f"{where}: {stars}{parameter.name} has no schema; name the parameters, "
+        "or take a list or a dict"
+    )
+
+
+def _refuse_unannotated(name: str, where: str) -> NoReturn:
+    hint = "; make a tool of the bound method" if name in {"self", "cls"} else ""
+    raise ConfigError(f"{where}: it has no annotation{hint}")

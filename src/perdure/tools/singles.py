@@ -1,0 +1,99 @@
+"""Python types that stand for a single JSON value."""
+
+from __future__ import annotations
+
+import datetime as dt
+import pathlib
+import re
+import types
+import uuid
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+from perdure.tools.shapes import (
+    AnyShape,
+    BooleanShape,
+    NullShape,
+    NumberShape,
+    RawShape,
+    Shape,
+    StringShape,
+    from_base64,
+)
+from perdure.tools.values import Number
+
+_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+_TIME = re.compile(r"\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)?", re.ASCII | re.IGNORECASE)
+_DATE_TIME = re.compile(_DATE.pattern + "[Tt ]" + _TIME.pattern, re.ASCII | re.IGNORECASE)
+_UUID = re.compile(r"[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}", re.ASCII | re.IGNORECASE)
+
+
+def _read_date_time(text: str) -> dt.datetime:
+    match = _DATE_TIME.fullmatch(text)
+    if match is None or match[2] is None:
+        raise ValueError(text)
+    return dt.datetime.fromisoformat(text.upper())
+
+
+def _read_local_date_time(text: str) -> dt.datetime:
+    match = _DATE_TIME.fullmatch(text)
+    if match is None or match[2] is not None:
+        raise ValueError(text)
+    return dt.datetime.fromisoformat(text.upper())
+
+
+def _read_date(text: str) -> dt.date:
+    if not _DATE.fullmatch(text):
+        raise ValueError(text)
+    return dt.date.fromisoformat(text)
+
+
+def _read_time(text: str) -> dt.time:
+    if not _TIME.fullmatch(text):
+        raise ValueError(text)
+    return dt.time.fromisoformat(text.upper())
+
+
+def _read_duration(text: str) -> dt.timedelta:
+    return msgspec.convert(text, dt.timedelta)
+
+
+def _read_uuid(text: str) -> uuid.UUID:
+    if not _UUID.fullmatch(text):
+        raise ValueError(text)
+    return uuid.UUID(text)
+
+
+LOCAL_DATE_TIME = StringShape(
+    _read_local_date_time, what="a date and time without a time zone, as 2026-01-31T12:00:00"
+)
+
+SINGLE: Mapping[object, Shape] = {
+    Any: AnyShape(),
+    object: AnyShape(),
+    None: NullShape(),
+    types.NoneType: NullShape(),
+    bool: BooleanShape(),
+    int: NumberShape("integer", Number.integer),
+    float: NumberShape("number", Number.number),
+    Decimal: NumberShape("number", Number.decimal),
+    str: StringShape(),
+    bytes: StringShape(from_base64, what="base64"),
+    bytearray: StringShape(lambda text: bytearray(from_base64(text)), what="base64"),
+    dt.datetime: StringShape(
+        _read_date_time,
+        "date-time",
+        "a date and time with its time zone, as 2026-01-31T12:00:00Z",
+    ),
+    dt.date: StringShape(_read_date, "date", "a date, as 2026-01-31"),
+    dt.time: StringShape(_read_time, "time", "a time, as 12:00:00"),
+    dt.timedelta: StringShape(_read_duration, "duration", "an ISO 8601 duration, as PT1H30M"),
+    uuid.UUID: StringShape(_read_uuid, "uuid", "a UUID"),
+    pathlib.Path: StringShape(pathlib.Path, what="a path"),
+    pathlib.PurePath: StringShape(pathlib.PurePath, what="a path"),
+    pathlib.PurePosixPath: StringShape(pathlib.PurePosixPath, what="a path"),
+    msgspec.Raw: RawShape(),
+}

@@ -1,0 +1,152 @@
+"""The contract of a tool.
+
+A *tool* has a name, a description, parameters and `execute`. Everything else about it is a
+*trait* with a default, so that a tool written by hand needs nothing more; traits are read through
+`traits`, never from the tool.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
+from typing import Protocol, runtime_checkable
+
+from perdure.errors import ConfigError
+from perdure.tools.arguments import parse_arguments, plain_arguments
+from perdure.tools.call import Call
+from perdure.tools.effect import Effect, EffectOf, is_effect
+from perdure.tools.result import ToolResult
+
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
+
+@runtime_checkable
+class Tool(Protocol):
+    """What the loop can run. Any object with these four is one."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def description(self) -> str: ...
+
+    @property
+    def parameters(self) -> dict[str, object] | None:
+        """A JSON Schema object; None for no arguments."""
+        ...
+
+    async def execute(self, call: Call) -> ToolResult:
+        """Run the call.
+
+        A `ToolError` it raises is what the model reads; anything else it raises is a `ToolPanic`.
+        Told to stop, through `call.cancelled`, it should return what it has or raise; it is
+        cancelled when its grace is over.
+        """
+        ...
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ToolAnnotations:
+    """What a tool says of itself to people and policies; None is unstated.
+
+    They may make a policy stricter and never stand in for the effect: `idempotent` here lets
+    nothing run twice.
+    """
+
+    title: str = ""
+    read_only: bool | None = None
+    destructive: bool | None = None
+    idempotent: bool | None = None
+    open_world: bool | None = None
+
+
+NO_ANNOTATIONS = ToolAnnotations()
+NO_SECRETS: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Traits:
+    """What a tool may say beyond its four members, with what holds where it says nothing."""
+
+    strict: bool = False
+    """The provider is to enforce the schema. The only trait on the wire."""
+    effect: Effect | EffectOf = "once"
+    """What it does to the world, always or depending on the arguments."""
+    sequential: bool = False
+    """A batch with this tool runs one call at a time."""
+    resource: str | None = None
+    """Calls of tools that name the same resource run one after another."""
+    timeout: float | None = None
+    """Seconds a call may take."""
+    annotations: ToolAnnotations = NO_ANNOTATIONS
+    secrets: Mapping[str, str] = dataclasses.field(default_factory=lambda: NO_SECRETS)
+    """The references of its secret parameters, by parameter."""
+    check: Callable[[str], object] | None = None
+    """Raises `InvalidArguments` for arguments that do not fit, without running anything."""
+    aclose: Callable[[], Awaitable[None]] | None = None
+    """Releases what outlives the calls. Whoever made the tool calls it, a run never does."""
+
+
+TRAITS: tuple[str, ...] = tuple(field.name for field in dataclasses.fields(Traits))
+
+
+def traits(tool: Tool) -> Traits:
+    """The traits of a tool, with the defaults of those it does not state."""
+    stated = {name: getattr(tool, name) for name in TRAITS if hasattr(tool, name)}
+    return Traits(**stated)
+
+
+def effect_of(tool: Tool, arguments: str) -> Effect:
+    """The effect of a call with these arguments.
+
+    `once`, the strictest, where the tool's function fails or returns no effect.
+    """
+    effect = traits(tool).effect
+    if isinstance(effect, str):
+        return effect if is_effect(effect) else "once"
+    try:
+        answer: object = effect(plain_arguments(arguments))
+    except Exception:  # noqa: BLE001 - the tool's own function; not knowing is `once`
+        return "once"
+    return answer if is_effect(answer) else "once"
+
+
+def check_arguments(tool: Tool, arguments: str) -> None:
+    """Refuse arguments that do not fit the tool, without running it.
+
+    Of a tool written by hand, without a `check` of its own, only that they are a JSON object is
+    known.
+
+    Raises:
+        InvalidArguments: They do not fit.
+    """
+    check = traits(tool).check
+    if check is not None:
+        check(arguments)
+        return
+    required = (tool.parameters or {}).get("required")
+    parse_arguments(arguments, required=bool(required))
+
+
+def check_name(name: str) -> None:
+    """Refuse a name that no request can carry.
+
+    Raises:
+        ConfigError: It is empty, longer than 64 characters, or has others than A-Z a-z 0-9 _ -.
+    """
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"{name!r} cannot name a tool: 1 to 64 letters, digits, '_' and '-'; give name=..."
+        )
+
+
+def check_timeout(timeout: float | None, tool: str) -> None:
+    """Refuse a timeout that is not positive.
+
+    Raises:
+        ConfigError: It is not.
+    """
+    if timeout is not None and not timeout > 0:
+        raise ConfigError(f"tool {tool!r} has the timeout {timeout!r}; it must be positive")

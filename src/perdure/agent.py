@@ -4,35 +4,50 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from perdure import background
 from perdure.clock import Clock, Ids, RandomIds, SystemClock
 from perdure.errors import ConfigError
 from perdure.loop import (
+    DEFAULT_GRACE,
+    DEFAULT_MAX_PARALLEL,
+    DEFAULT_WIND_DOWN,
     Broadcast,
+    CallIds,
     Config,
     DriveHandle,
+    Hidden,
+    Middleware,
     Model,
     Opening,
+    PendingCall,
+    Queues,
+    Retry,
+    Subscriber,
+    ToolProvider,
     Transcript,
+    Trigger,
     begin,
     check_opening,
+    resolve_tools,
 )
 from perdure.models import Resolved, resolve
+from perdure.prompts import Input, prompt_items
 from perdure.result import RunResult, result_of
+from perdure.session import Session
 from perdure.stream import RunStream
-from perdure.tools import Tool, ToolSet, as_tool
-from perdure.wire import Item, Part, Request, user
-
-Input = str | Part | Item | Sequence[Item]
-"""What a run begins from: a text or a part that the user says, an item, or items."""
+from perdure.tools import Elicitor, Tool, ToolSet, as_tool
+from perdure.wire import Item, Request
 
 Instructions = str | Callable[[], str] | Callable[[], Awaitable[str]]
 """What the model is told first; a function is asked once for each drive."""
 
 DEFAULT_MAX_TURNS = 50
 """How many turns a run may take, unless its agent says otherwise."""
+
+DEFAULT_ATTEMPTS = 3
+"""How often a model call is made at most, unless its agent says otherwise."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,8 +60,17 @@ class Agent:
         description: What it is for, in a sentence or two.
         instructions: What the model is told first, or a function that says it.
         tools: Typed functions or tools. The request shows them sorted by name.
+        model_name: What requests call the model, if not what the model string says.
         settings: Other members of every request, as `Request(temperature=0)`.
         max_turns: How many turns a run may take; None for no limit.
+        max_parallel: How many tools of one batch run at once.
+        sequential: Run every batch one call at a time.
+        tool_provider: Gives the tools of each turn in place of `tools`.
+        middleware: What stands around the loop; the first is the outermost.
+        retry: When a model call that failed before its answer began is made again.
+        elicitor: Asks the user what a tool wants to know.
+        grace: Seconds that a told tool has to end before it is cancelled.
+        wind_down: Seconds that a cancelled caller waits for its run to end.
 
     Raises:
         ConfigError: A limit or a tool is wrong.
@@ -61,15 +85,23 @@ class Agent:
     tools: Sequence[Tool | Callable[..., object]] = ()
     settings: Request = dataclasses.field(default_factory=Request)
     max_turns: int | None = DEFAULT_MAX_TURNS
+    max_parallel: int = DEFAULT_MAX_PARALLEL
+    sequential: bool = False
+    tool_provider: ToolProvider | None = None
+    middleware: Sequence[Middleware] = ()
+    retry: Retry = dataclasses.field(default_factory=lambda: Retry(max_attempts=DEFAULT_ATTEMPTS))
+    elicitor: Elicitor | None = None
+    grace: float = DEFAULT_GRACE
+    wind_down: float = DEFAULT_WIND_DOWN
     clock: Clock = dataclasses.field(default_factory=SystemClock, repr=False)
     ids: Ids = dataclasses.field(default_factory=RandomIds, repr=False)
     _tools: tuple[Tool, ...] = dataclasses.field(init=False, repr=False, compare=False)
     _resolved: Resolved = dataclasses.field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        tools = [as_tool(thing) for thing in self.tools]
-        by_name = ToolSet(sorted(tools, key=lambda tool: tool.name))
-        object.__setattr__(self, "_tools", tuple(by_name))
+        tools: list[Tool] = [as_tool(thing) for thing in self.tools]
+        by_name: list[Tool] = sorted(tools, key=lambda tool: tool.name)
+        object.__setattr__(self, "_tools", tuple(ToolSet(by_name)))
         object.__setattr__(self, "_resolved", self._resolve())
         self._config("")
 
@@ -77,7 +109,12 @@ class Agent:
         """A variant of this agent; `changes` are the arguments of `Agent`."""
         return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
 
-    async def run(self, input: Input) -> RunResult[str]:  # noqa: A002 - the natural word
+    async def run(
+        self,
+        input: Input,  # noqa: A002 - the natural word
+        *,
+        trigger: Trigger | None = None,
+    ) -> RunResult[str]:
         """Run to the end.
 
         A caller that is cancelled aborts the run and waits for it to wind down.
@@ -86,7 +123,7 @@ class Agent:
             RunFailed: The run ended in error; the error carries what it had done.
             ConfigError: The run could not begin.
         """
-        handle = await self._begin(_items(input))
+        handle = await self._begin(prompt_items(input), trigger)
         return result_of(await handle.wait())
 
     def run_sync(self, input: Input) -> RunResult[str]:  # noqa: A002
@@ -99,18 +136,68 @@ class Agent:
             lambda: self.run(input), name="Agent.run_sync", instead="Agent.run"
         )
 
-    def stream(self, input: Input) -> RunStream:  # noqa: A002
+    def stream(self, input: Input, *, trigger: Trigger | None = None) -> RunStream:  # noqa: A002
         """Run, and show what happens: `async with agent.stream("Hello") as stream: ...`."""
-        items = _items(input)
-        return RunStream(lambda broadcast: self._begin(items, broadcast))
+        items = prompt_items(input)
+        return RunStream(lambda broadcast: self._begin(items, trigger, broadcast))
+
+    def session(
+        self,
+        *,
+        transcript: Iterable[Item] = (),
+        pending: Sequence[PendingCall] = (),
+    ) -> Session:
+        """A live conversation: `async with agent.session() as chat: await chat.send("hi")`.
+
+        Args:
+            transcript: What was said before.
+            pending: What is known of the calls in it that have no output; one that is not listed
+                is taken for a call that may have run.
+        """
+        return Session(self, transcript=transcript, pending=pending)
+
+    async def begin(
+        self,
+        transcript: Transcript,
+        opening: Opening,
+        *,
+        consumers: Broadcast | None = None,
+        subscribers: Sequence[Subscriber] = (),
+        queues: Queues | None = None,
+        call_ids: CallIds | None = None,
+        trigger: Trigger | None = None,
+        pending: Sequence[PendingCall] = (),
+    ) -> DriveHandle:
+        """Start a drive over a transcript that somebody else keeps; see `perdure.loop.begin`.
+
+        The caller has checked that the drive may begin.
+        """
+        return begin(
+            transcript,
+            opening,
+            self._config(await self._instructions()),
+            consumers=consumers,
+            subscribers=subscribers,
+            queues=queues,
+            call_ids=call_ids,
+            trigger=trigger,
+            pending=pending,
+        )
+
+    async def tools_now(self) -> ToolSet:
+        """The tools of the moment: what the provider gives, else the agent's own."""
+        return await resolve_tools(self._config(""))
 
     async def _begin(
-        self, items: tuple[Item, ...], consumers: Broadcast | None = None
+        self,
+        items: tuple[Item | Hidden, ...],
+        trigger: Trigger | None,
+        consumers: Broadcast | None = None,
     ) -> DriveHandle:
-        config = self._config(await self._instructions())
         transcript = Transcript()
         check_opening(transcript.snapshot(), items)
-        return begin(transcript, Opening(prompts=items), config, consumers=consumers)
+        opening = Opening(prompts=items)
+        return await self.begin(transcript, opening, consumers=consumers, trigger=trigger)
 
     async def _instructions(self) -> str:
         if isinstance(self.instructions, str):
@@ -121,7 +208,7 @@ class Agent:
     def _resolve(self) -> Resolved:
         if isinstance(self.model, str):
             return resolve(self.model)
-        if not isinstance(self.model, Model):
+        if not hasattr(self.model, "stream"):
             raise ConfigError(f"a model is a string or has a stream method, got {self.model!r}")
         return Resolved(self.model, self.model_name)
 
@@ -133,17 +220,14 @@ class Agent:
             tools=self._tools,
             settings=self.settings,
             max_turns=self.max_turns,
+            max_parallel=self.max_parallel,
+            sequential=self.sequential,
+            tool_provider=self.tool_provider,
+            middleware=tuple(self.middleware),
+            retry=self.retry,
+            elicitor=self.elicitor,
+            grace=self.grace,
+            wind_down=self.wind_down,
             clock=self.clock,
             ids=self.ids,
         )
-
-
-def _items(given: Input) -> tuple[Item, ...]:
-    """The prompt as items."""
-    if isinstance(given, str):
-        return (user(given),)
-    if isinstance(given, Part):
-        return (user(given),)
-    if isinstance(given, Item):
-        return (given,)
-    return tuple(given)

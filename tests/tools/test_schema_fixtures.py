@@ -147,9 +147,7 @@ COUNTERPARTS: dict[str, Callable[[], object]] = {
     "strict_nullable": lambda: of_function(nullable, strict=True),
     "no_args": lambda: of_function(no_args),
     "no_args_strict": lambda: of_function(no_args, strict=True),
-    "custom": lambda: (
-        RawTool(name="x", description="", parameters=SUPPLIED, fn=len).parameters
-    ),
+    "custom": lambda: RawTool(name="x", description="", parameters=SUPPLIED, fn=len).parameters,
     "text_marshaler": lambda: of_function(text_form),
     "json_marshaler": lambda: of_function(json_form),
     "byte_array": lambda: of_function(byte_arrays),

@@ -520,3 +520,75 @@ def test_looking_at_any_time_changes_nothing(deltas: list[str], looks: list[bool
             made.item_at(0)
     joined = "".join(deltas).encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
     assert "".join(texts(made)) == joined
+
+
+indexes = st.integers(0, 2)
+items = st.sampled_from(
+    [
+        message("a"),
+        message("b", "x"),
+        message(None, "y"),
+        call("c", "1"),
+        call("d", "2"),
+        call(None, "3"),
+        call(None, "4"),
+    ]
+)
+streams = st.lists(
+    st.one_of(
+        st.builds(added, indexes, items),
+        st.builds(done, indexes, items),
+        st.builds(
+            lambda index, part: event("output_text.delta", **at(index, part), delta="x"),
+            indexes,
+            indexes,
+        ),
+        st.builds(
+            lambda index: event(
+                "function_call_arguments.delta", item_id="c", output_index=index, delta="y"
+            ),
+            indexes,
+        ),
+        st.builds(response, st.just("in_progress"), st.lists(items, max_size=2)),
+    ),
+    max_size=20,
+)
+
+
+@given(streams)
+def test_whatever_comes_an_index_names_an_item_of_the_output(
+    events: list[wire.StreamEvent],
+) -> None:
+    made, looked_at = Fold(), Fold()
+    for one in events:
+        made.feed(one)
+        looked_at.feed(one)
+        output = looked_at.response().output
+        positions = [looked_at.position(index) for index in range(3)]
+        for index, position in enumerate(positions):
+            here = looked_at.item_at(index)
+            assert (here is None) == (position is None)
+            assert here is None or any(here is item for item in output)
+        if isinstance(one, (wire.OutputItemAdded, wire.OutputItemDone)):
+            assert looked_at.item_at(one.output_index) is one.item
+        elif isinstance(one, wire.OutputTextDelta):
+            assert looked_at.item_at(one.output_index) is not None
+    assert made.response() == looked_at.response() == made.copy().response()
+    assert made.reused_indexes() == looked_at.reused_indexes()
+
+
+@given(streams)
+def test_without_snapshots_nothing_that_was_done_is_lost(events: list[wire.StreamEvent]) -> None:
+    made = Fold()
+    finished: list[wire.Item] = []
+    for one in events:
+        if isinstance(one, (wire.OutputItemAdded, wire.OutputItemDone)) and one.item:
+            made.feed(one)
+            if isinstance(one, wire.OutputItemDone):
+                finished.append(one.item)
+    kept = {name(item) for item in made.response().output}
+    assert {name(item) for item in finished} <= kept
+
+
+def name(item: wire.Item) -> object:
+    return item.call_id if isinstance(item, wire.FunctionCall) else item.id

@@ -210,6 +210,7 @@ def test_the_type_an_envelope_names_stands() -> None:
         (400, b'{"detail":"x"}', '{"detail":"x"}'),
         (400, b'{"error":"x"}', '{"error":"x"}'),
         (400, b'{"error":{"message":7}}', '{"error":{"message":7}}'),
+        (400, b'{"error":{"code":"c"}}', '{"error":{"code":"c"}}'),
         (500, b"\xff", "\ufffd"),
         (599, b" ", "the server gave no reason"),
     ],

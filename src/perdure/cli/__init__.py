@@ -7,14 +7,12 @@ was interrupted.
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 
 
 def main() -> None:
     """Run the command line, and exit."""
-    try:
-        import click  # noqa: F401
-        import rich  # noqa: F401
-    except ImportError:
+    if not all(find_spec(name) for name in ("click", "rich")):
         print("perdure: the command line needs: pip install 'perdure[cli]'", file=sys.stderr)
         sys.exit(2)
     from perdure.cli.commands import cli

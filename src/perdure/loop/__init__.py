@@ -11,8 +11,15 @@ The loop knows a model, tools and a ledger by their protocols, and nothing of st
 from perdure.loop.answers import Answer, approve, deny, outcome_unknown, output, refuse
 from perdure.loop.broadcast import Broadcast, Cursor
 from perdure.loop.callids import CallIds
-from perdure.loop.config import Config, visible_to_model
-from perdure.loop.context import DriveScope, drive_scope, invoke
+from perdure.loop.config import (
+    DEFAULT_GRACE,
+    DEFAULT_MAX_PARALLEL,
+    DEFAULT_WIND_DOWN,
+    Config,
+    ToolProvider,
+    visible_to_model,
+)
+from perdure.loop.context import DriveScope, current_run_id, drive_scope, invoke
 from perdure.loop.decisions import Action, Decider, ToolDecision
 from perdure.loop.delivery import Subscriber
 from perdure.loop.drive import Opening, can_continue, check_opening
@@ -58,12 +65,16 @@ from perdure.loop.model import Model, ModelRequest, collect
 from perdure.loop.pending import PendingCall, PendingReason, unanswered
 from perdure.loop.queues import Queues, Waiting
 from perdure.loop.registry import DriveHandle
+from perdure.loop.request import resolve_tools
 from perdure.loop.resume import check_answers
 from perdure.loop.retry import Retry, is_retryable
 from perdure.loop.transcript import Items, Transcript
 from perdure.loop.trigger import Hidden, Trigger, unhide
 
 __all__ = [
+    "DEFAULT_GRACE",
+    "DEFAULT_MAX_PARALLEL",
+    "DEFAULT_WIND_DOWN",
     "EVENT_BUFFER",
     "Action",
     "Answer",
@@ -113,6 +124,7 @@ __all__ = [
     "ToolDispatch",
     "ToolEnd",
     "ToolOverride",
+    "ToolProvider",
     "ToolResultInfo",
     "ToolStart",
     "ToolUpdate",
@@ -131,6 +143,7 @@ __all__ = [
     "check_opening",
     "collect",
     "continue_",
+    "current_run_id",
     "deny",
     "drive_scope",
     "invoke",
@@ -138,6 +151,7 @@ __all__ = [
     "outcome_unknown",
     "output",
     "refuse",
+    "resolve_tools",
     "run",
     "unanswered",
     "unhide",

@@ -7,7 +7,7 @@ delivery, and tools hear of it from their executor.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -70,7 +70,7 @@ class AbortSignal:
                 self._interrupted = False
 
     @contextmanager
-    def listening(self, listener: Callable[[], object]) -> Iterator[None]:
+    def listening(self, listener: Callable[[], object]) -> Generator[None]:
         """Call `listener` once when the drive is told to stop, at once if it already was."""
         self.listeners.append(listener)
         try:

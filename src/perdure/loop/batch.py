@@ -29,12 +29,16 @@ from perdure.tools import (
     Job,
     Outcome,
     ToolResult,
+    chains,
     check_arguments,
     effect_of,
     error_result,
     parse_arguments,
 )
 from perdure.wire import FunctionCall, FunctionCallOutput, function_call_output, text_of
+
+SKIPPED = "Error: skipped: the user spoke"
+"""What the model reads of a call that a steered item kept from starting."""
 
 CALL_REJECTED = "call rejected"
 """What the model reads of a rejected call, if nobody said why."""
@@ -253,7 +257,9 @@ async def _execute(drive: Drive, slots: Sequence[Slot]) -> None:
         )
         for slot in slots
     ]
-    batch = executor.batch(jobs, _Hooks(drive, {slot.call.call_id: slot for slot in slots}))
+    sequential = len(chains(jobs, sequential=config.sequential)) == 1
+    by_id = {slot.call.call_id: slot for slot in slots}
+    batch = executor.batch(jobs, _Hooks(drive, by_id, sequential=sequential))
     with drive.signal.listening(lambda: batch.stop(str(drive.signal.cause))):
         await batch.run()
 
@@ -261,12 +267,15 @@ async def _execute(drive: Drive, slots: Sequence[Slot]) -> None:
 class _Hooks(BatchHooks):
     """What the drive does while a batch runs."""
 
-    def __init__(self, drive: Drive, slots: dict[str, Slot]) -> None:
+    def __init__(self, drive: Drive, slots: dict[str, Slot], *, sequential: bool) -> None:
         self._drive = drive
         self._slots = slots
+        self._sequential = sequential
 
     async def around(self, job: Job, enter: Enter) -> ToolResult:
         slot = self._slots[job.call_id]
+        if self._sequential and any(one.skip for one in self._drive.queues.steering):
+            return ToolResult(SKIPPED)
         info = dataclasses.replace(slot.info, arguments=slot.arguments)
         return await self._drive.hooks.tool_call(info, enter)
 

@@ -16,6 +16,12 @@ from perdure.wire import ABSENT, Item, Request, UnknownItem
 DEFAULT_MAX_PARALLEL = 8
 """How many tools of one batch run at once, unless a configuration says otherwise."""
 
+DEFAULT_GRACE = 5.0
+"""Seconds a told tool has to end before it is cancelled."""
+
+DEFAULT_WIND_DOWN = 10.0
+"""Seconds a cancelled caller waits for the drive to end."""
+
 
 def visible_to_model(item: Item) -> bool:
     """Whether a request carries the item: all but those of an extension type, `slug:type`."""
@@ -60,9 +66,9 @@ class Config:
     """Takes the records that tools write."""
     keep: Callable[[Item], bool] = visible_to_model
     """Which items of the transcript the model sees; asked once for each."""
-    grace: float = 5.0
+    grace: float = DEFAULT_GRACE
     """Seconds a told tool has to end before it is cancelled."""
-    wind_down: float = 10.0
+    wind_down: float = DEFAULT_WIND_DOWN
     """Seconds a cancelled caller waits for the drive to end."""
     clock: Clock = dataclasses.field(default_factory=SystemClock)
     ids: Ids = dataclasses.field(default_factory=RandomIds)

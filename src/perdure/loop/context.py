@@ -75,6 +75,12 @@ class DriveScope:
         return task
 
 
+def current_run_id() -> str:
+    """The id of the drive that this code serves; empty if it serves none."""
+    scope = current.get()
+    return scope.run_id if scope is not None else ""
+
+
 def drive_scope() -> DriveScope:
     """The drive that this code serves.
 

@@ -25,6 +25,8 @@ class Waiting:
     mode: QueueMode
     hidden: bool = False
     trigger: Trigger | None = None
+    skip: bool = False
+    """Calls of a sequential batch that have not started are skipped because of it."""
     taken: asyncio.Future[bool] | None = None
     """For a delivery: True once a request has carried the item, False if the drive that took it
     ended before one did."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 
 from perdure.errors import Aborted
 from perdure.loop.context import DriveScope, current
@@ -64,6 +64,18 @@ class DriveHandle:
             self.abort("the caller was cancelled")
             await self.wind_down()
             raise
+
+    async def settled(self) -> None:
+        """Wait for the drive to end, without being able to abort it."""
+        await asyncio.wait({self._task})
+
+    def end(self) -> RunEnd:
+        """The end of a drive that has ended."""
+        return self._task.result()
+
+    def when_done(self, callback: Callable[[RunEnd], None]) -> None:
+        """Call back with the end, as soon as there is one."""
+        self._task.add_done_callback(lambda task: callback(task.result()))
 
     async def wind_down(self) -> None:
         """Wait for the drive to end, for at most `wind_down` seconds, come what may."""

@@ -83,7 +83,7 @@ def delay(attempt: int, error: Exception, chance: float) -> float:
     asked = retry_after(error)
     if asked is not None:
         return max(0.0, asked)
-    return chance * min(MAX_DELAY, BASE_DELAY * 2 ** (attempt - 1))
+    return chance * min(MAX_DELAY, BASE_DELAY * 2.0 ** (attempt - 1))
 
 
 def retry_after(error: Exception) -> float | None:

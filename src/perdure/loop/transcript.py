@@ -9,7 +9,7 @@ for as long as the list only grows, and another list has another memo.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from typing import overload
+from typing import cast, overload
 
 from perdure.wire import Item
 
@@ -56,7 +56,9 @@ class Items(Sequence[Item]):
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Items):
             return self[:] == other[:]
-        return isinstance(other, (list, tuple)) and self[:] == list(other)
+        if isinstance(other, list | tuple):
+            return self[:] == list(cast("Sequence[object]", other))
+        return NotImplemented
 
     __hash__ = None  # type: ignore[assignment]
 

@@ -15,7 +15,7 @@ from typing import NamedTuple, cast
 
 import msgspec
 
-from perdure.errors import ModelError, Rejected, rejection
+from perdure.errors import PerdureError, Rejected, rejection
 from perdure.wire import ErrorPayload
 from perdure.wire.errors import describing_headers, type_of
 
@@ -147,14 +147,14 @@ def _phrase(status: int, headers: Mapping[str, str]) -> str:
         return "the server gave no reason"
 
 
-def scrub(error: ModelError, secrets: tuple[str, ...]) -> None:
-    """Take secrets out of an error that is about to be raised, wherever it would show them."""
+def scrub(error: BaseException | None, secrets: tuple[str, ...]) -> None:
+    """Take secrets out of an error that is about to be raised, and out of ours that caused it."""
     found = [secret for secret in secrets if secret]
-    if not found:
-        return
-    error.args = tuple(_scrubbed(value, found) for value in error.args)
-    for name, value in vars(error).items():
-        setattr(error, name, _scrubbed(value, found))
+    while found and isinstance(error, PerdureError):
+        error.args = tuple(_scrubbed(value, found) for value in error.args)
+        for name, value in vars(error).items():
+            setattr(error, name, _scrubbed(value, found))
+        error = error.__cause__
 
 
 def _scrubbed(value: object, secrets: list[str]) -> object:

@@ -136,9 +136,10 @@ class EventStream:
         """Get the next events; at the end, close or raise."""
         exchange = self._exchange or await self._open()
         decoder = self._decoder
-        error = self._error or _failure_of(decoder.failure)
-        if error is not None:
-            raise exchange.failed(error)
+        if decoder.failure is not None:
+            self._error = bad_frame(decoder.failure)
+        if self._error is not None:
+            raise exchange.failed(self._error)
         if decoder.finished:
             self._closed = True
             await self._release()
@@ -151,10 +152,8 @@ class EventStream:
         if not data:
             self._end(None)
             return
-        try:
+        with contextlib.suppress(WireError):  # it stands in `failure` then
             self._pending = iter(decoder.feed(data))
-        except WireError as failure:
-            raise exchange.failed(bad_frame(failure)) from failure
 
     async def _open(self) -> Exchange:
         try:
@@ -218,11 +217,9 @@ class _Finished:
 _FINISHED = _Finished()
 
 
-def _failure_of(failure: WireError | None) -> BadBody | None:
-    return None if failure is None else bad_frame(failure)
-
-
 def bad_frame(failure: WireError) -> BadBody:
     """The model's error for a frame that a decoder refused."""
     body = failure.source[:QUOTE] if isinstance(failure, DecodeError) else b""
-    return BadBody(f"the server sent a frame that is no event: {failure}", body=body)
+    error = BadBody(f"the server sent a frame that is no event: {failure}", body=body)
+    error.__cause__ = failure
+    return error

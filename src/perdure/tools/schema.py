@@ -195,7 +195,7 @@ class _Builder:
             item = self.shape(args[0] if args else object, f"{where}[]")
             return ArrayShape(item, _ARRAYS[base])
         if base is tuple:
-            return self._tuple(args, where)
+            return self._tuple(annotation, args, where)
         if base in _MAPS:
             return self._map(args, where)
         if issubclass(base, enum.Enum):
@@ -249,11 +249,10 @@ class _Builder:
         shape = shapes[0] if len(shapes) == 1 else UnionShape(tuple(shapes))
         return NullableShape(shape, self._strict) if nullable else shape
 
-    def _tuple(self, args: tuple[object, ...], where: str) -> Shape:
-        if not args or (len(args) == 2 and args[1] is Ellipsis):
-            return ArrayShape(self.shape(args[0] if args else object, f"{where}[]"), tuple)
-        if args == ((),):
-            args = ()
+    def _tuple(self, annotation: object, args: tuple[object, ...], where: str) -> Shape:
+        bare = annotation in {tuple, typing.Tuple}  # tuple[()] has no arguments either
+        if bare or (len(args) == 2 and args[1] is Ellipsis):
+            return ArrayShape(self.shape(object if bare else args[0], f"{where}[]"), tuple)
         shapes = tuple(self.shape(arg, f"{where}[{index}]") for index, arg in enumerate(args))
         shape = TupleShape(shapes)
         if not shapes or (self._strict and "prefixItems" in shape.schema()):

@@ -126,9 +126,10 @@ def _payload_of(error: BaseException) -> ErrorPayload:
 
 def _from_envelope(body: bytes) -> ErrorPayload | None:
     try:
-        return decode_error(bytes(msgspec.json.decode(body, type=_Envelope).error))
+        payload = decode_error(bytes(msgspec.json.decode(body, type=_Envelope).error))
     except (msgspec.DecodeError, UnicodeDecodeError, DecodeError):
         return None
+    return payload if payload.message else None
 
 
 class _Envelope(msgspec.Struct):

@@ -1,0 +1,406 @@
+"""A live conversation: one transcript, one drive at a time, and queues for what comes meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from perdure.errors import AlreadyRunning, InputRequired, NotPending
+from perdure.loop import (
+    Answer,
+    Broadcast,
+    CallIds,
+    DriveHandle,
+    Hidden,
+    Items,
+    Opening,
+    PendingCall,
+    QueueMode,
+    Queues,
+    RunEnd,
+    Subscriber,
+    Transcript,
+    Trigger,
+    Waiting,
+    check_answers,
+    check_opening,
+    current_run_id,
+    unanswered,
+    unhide,
+)
+from perdure.prompts import Input, prompt_items
+from perdure.result import RunResult, result_of
+from perdure.stream import RunStream
+from perdure.wire import FunctionCall, FunctionCallOutput, Item
+
+if TYPE_CHECKING:
+    from perdure.agent import Agent
+
+
+class Delivered(NamedTuple):
+    """What became of a delivery."""
+
+    joined: bool
+    """A request of the run that was going on carried it."""
+    result: RunResult[str] | None = None
+    """The run that the delivery started, or that took it and ended before a request carried it."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SessionState:
+    """A session at one moment."""
+
+    transcript: Items
+    running: bool
+    """From the start of a drive until its end was told to everybody."""
+    run_id: str
+    turn: int
+    steering: tuple[Item | Hidden, ...]
+    follow_ups: tuple[Item | Hidden, ...]
+    pending: tuple[PendingCall, ...]
+
+
+class Session:
+    """A conversation that is kept. Enter it; leaving it aborts what still runs.
+
+    One drive runs at a time. A second `send` waits for its turn; `steer`, `follow_up` and `queue`
+    never wait, and may be called from anywhere, also from a subscriber. A subscriber that steers on
+    the events of what it steered feeds the session for ever.
+    """
+
+    def __init__(
+        self,
+        agent: Agent,
+        *,
+        transcript: Iterable[Item] = (),
+        pending: Sequence[PendingCall] = (),
+    ) -> None:
+        self._agent = agent
+        self._transcript = Transcript(transcript)
+        self._call_ids = CallIds(_call_ids(self._transcript.snapshot()))
+        self._queues = Queues()
+        self._subscribers: list[Subscriber] = []
+        self._turn_to_drive = asyncio.Lock()
+        self._handle: DriveHandle | None = None
+        self._pending = _known(self._transcript.snapshot(), pending)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._handle is not None and not self._handle.done:
+            self._handle.abort("the session was closed")
+            await self._handle.wind_down()
+
+    # --- driving ---------------------------------------------------------------------
+
+    async def send(self, input: Input, *, trigger: Trigger | None = None) -> RunResult[str]:  # noqa: A002
+        """Say something and run until the agent is idle. While a drive runs, wait for its end.
+
+        While calls are pending, an input that opens with an output for each of them answers them.
+
+        Raises:
+            RunFailed: The drive ended in error.
+            InputRequired: Calls are pending and the input does not answer them.
+            NotPending: A leading output names a call that is not pending.
+            AlreadyRunning: It was called from inside the drive that it would wait for.
+        """
+        return result_of(await self._drive(Opening(prompts=prompt_items(input)), trigger))
+
+    async def continue_(self, *, trigger: Trigger | None = None) -> RunResult[str]:
+        """Run from the transcript as it stands. Raises as `send`, and `CannotContinue`."""
+        self._refuse_if_running()
+        return result_of(await self._drive(Opening(), trigger))
+
+    async def resume(self, *answers: Answer, trigger: Trigger | None = None) -> RunResult[str]:
+        """Answer every pending call, and run on.
+
+        Outputs are appended first, then approved calls run as one batch, in transcript order.
+
+        Raises:
+            RunFailed: The drive ended in error.
+            NotPending: Not every pending call has exactly one answer.
+            AmbiguousCall: An approved call may have run, and its effect forbids running it again.
+            CallAnswered: An approved call is owed an output.
+            AlreadyRunning: A drive is running.
+        """
+        self._refuse_if_running()
+        checked = check_answers(self._pending, answers, await self._agent.tools_now())
+        return result_of(await self._drive(Opening(answers=checked), trigger))
+
+    def stream(self, input: Input, *, trigger: Trigger | None = None) -> RunStream:  # noqa: A002
+        """`send`, shown while it happens."""
+        opening = Opening(prompts=prompt_items(input))
+        return RunStream(lambda consumers: self._start(opening, trigger, consumers))
+
+    def abort(self, cause: BaseException | str = "aborted") -> None:
+        """Stop the drive that runs, if one does. The queues stay as they are."""
+        if self._handle is not None:
+            self._handle.abort(cause)
+
+    async def wait_for_idle(self) -> None:
+        """Wait until no drive runs."""
+        while self._handle is not None and not self._handle.done:
+            await self._handle.settled()
+
+    # --- queues ----------------------------------------------------------------------
+
+    def steer(self, *items: Input, skip: bool = False) -> None:
+        """Queue what joins after the batch that runs, before the next model call.
+
+        While idle it joins the next drive, after its prompt.
+
+        Args:
+            items: Texts or items.
+            skip: Let the calls of a sequential batch that have not started be skipped.
+        """
+        self.queue(*items, mode="steer", skip=skip)
+
+    def follow_up(self, *items: Input) -> None:
+        """Queue what joins when the drive would otherwise end."""
+        self.queue(*items, mode="follow_up")
+
+    def queue(
+        self,
+        *items: Input,
+        mode: QueueMode = "steer",
+        trigger: Trigger | None = None,
+        skip: bool = False,
+    ) -> None:
+        """Queue items with a trigger of their own. Never waits."""
+        for given in items:
+            for item in prompt_items(given):
+                self._put(item, mode, trigger, skip=skip)
+
+    async def deliver(self, *items: Input, trigger: Trigger | None = None) -> Delivered:
+        """Hand over what arrives on its own time, and wait until a request has carried it.
+
+        A drive that runs takes it; one that stops before leaves it, and then, as when idle, a drive
+        is started for it. Called from inside the drive, it does not wait.
+
+        Raises:
+            InputRequired: Calls are pending; the items stay queued.
+            AlreadyRunning: It was called from inside a drive that takes nothing more; they stay
+                queued.
+            RunFailed: The drive it started ended in error.
+        """
+        taken = asyncio.get_running_loop().create_future()
+        for given in items:
+            for item in prompt_items(given):
+                self._put(item, "deliver", trigger, taken=taken)
+        if self._inside():
+            if self._handle is not None and self._handle.taking:
+                return Delivered(joined=True)
+            raise AlreadyRunning("this drive takes nothing more; the items wait for the next")
+        return await self._delivered(taken)
+
+    async def _delivered(self, taken: asyncio.Future[bool]) -> Delivered:
+        while self._handle is not None and not self._handle.done:
+            handle = self._handle
+            ended = asyncio.create_task(handle.settled())
+            both: set[asyncio.Future[bool] | asyncio.Task[None]] = {taken, ended}
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            if taken.done() and taken.result():
+                return Delivered(joined=True)
+            if taken.done():
+                await ended
+                return Delivered(joined=False, result=result_of(handle.end()))
+            await ended
+        if taken.done():
+            return Delivered(joined=taken.result())
+        if self._pending:
+            raise InputRequired(tuple(one.call.call_id for one in self._pending))
+        return Delivered(joined=False, result=result_of(await self._drive(Opening(), None)))
+
+    def _put(
+        self,
+        given: Item | Hidden,
+        mode: QueueMode,
+        trigger: Trigger | None,
+        *,
+        skip: bool = False,
+        taken: asyncio.Future[bool] | None = None,
+    ) -> None:
+        item, hidden = unhide(given)
+        taking = self._handle is not None and not self._handle.done and self._handle.taking
+        waiting = Waiting(
+            id=self._agent.ids.new("queued_"),
+            item=item,
+            mode=mode,
+            hidden=hidden,
+            trigger=trigger,
+            taken=taken,
+            skip=skip,
+        )
+        self._queues.put(waiting, self._handle.run_id if taking and self._handle else "")
+
+    # --- what it is --------------------------------------------------------------------
+
+    def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
+        """Let `subscriber` hear every event, as a barrier, in the order of subscription.
+
+        Returns:
+            A function that ends the subscription.
+        """
+        self._subscribers.append(subscriber)
+
+        def unsubscribe() -> None:
+            if subscriber in self._subscribers:
+                self._subscribers.remove(subscriber)
+
+        return unsubscribe
+
+    @property
+    def state(self) -> SessionState:
+        """The session now."""
+        running = self._handle is not None and not self._handle.done
+        return SessionState(
+            transcript=self._transcript.snapshot(),
+            running=running,
+            run_id=self._handle.run_id if running and self._handle else "",
+            turn=self._handle.turn if running and self._handle else 0,
+            steering=tuple(_as_given(one) for one in self._queues.steering),
+            follow_ups=tuple(_as_given(one) for one in self._queues.follow_ups),
+            pending=self._pending,
+        )
+
+    @property
+    def agent(self) -> Agent:
+        """Whose turn it is to answer."""
+        return self._agent
+
+    def use(self, agent: Agent) -> None:
+        """Let another agent go on with the same transcript and queues.
+
+        Thoughts of another model stay in the transcript and are left out of the requests.
+
+        Raises:
+            AlreadyRunning: A drive is running.
+        """
+        self._refuse_if_running()
+        self._agent = agent
+
+    def set_transcript(self, items: Iterable[Item]) -> None:
+        """Go on from another transcript.
+
+        A call that was pending and is still in it keeps what is known of it; any other without an
+        output is taken for one that may have run. The ids of calls stay taken.
+
+        Raises:
+            AlreadyRunning: A drive is running.
+        """
+        self._refuse_if_running()
+        before = self._transcript
+        self._transcript = Transcript(items)
+        for item in self._transcript.snapshot():
+            self._transcript.attribute(item, before.maker(item))
+        snapshot = self._transcript.snapshot()
+        self._call_ids.reserve(_call_ids(snapshot))
+        self._pending = _known(snapshot, self._pending)
+
+    def set_pending(self, pending: Sequence[PendingCall]) -> None:
+        """Say what is known of the calls without an output; ones it does not match are ignored.
+
+        Raises:
+            AlreadyRunning: A drive is running.
+        """
+        self._refuse_if_running()
+        self._pending = _known(self._transcript.snapshot(), (*pending, *self._pending))
+
+    def reserve_call_ids(self, ids: Iterable[str]) -> None:
+        """Take ids that no new call may have.
+
+        Raises:
+            AlreadyRunning: A drive is running.
+        """
+        self._refuse_if_running()
+        self._call_ids.reserve(ids)
+
+    # --- one drive at a time -------------------------------------------------------------
+
+    async def _drive(self, opening: Opening, trigger: Trigger | None) -> RunEnd:
+        handle = await self._start(opening, trigger, None)
+        return await handle.wait()
+
+    async def _start(
+        self, opening: Opening, trigger: Trigger | None, consumers: Broadcast | None
+    ) -> DriveHandle:
+        if self._inside():
+            raise AlreadyRunning("a drive cannot wait for itself; steer, follow_up or deliver")
+        async with self._turn_to_drive:
+            await self.wait_for_idle()
+            self._check(opening)
+            self._handle = handle = await self._agent.begin(
+                self._transcript,
+                opening,
+                consumers=consumers,
+                subscribers=self._subscribers,
+                queues=self._queues,
+                call_ids=self._call_ids,
+                trigger=trigger,
+                pending=self._pending,
+            )
+            handle.when_done(self._ended)
+            return handle
+
+    def _ended(self, end: RunEnd) -> None:
+        self._pending = end.pending
+
+    def _check(self, opening: Opening) -> None:
+        snapshot = self._transcript.snapshot()
+        if opening.answers:
+            waiting = {one.call.call_id for one in self._pending}
+            if {answer.call_id for answer in opening.answers} != waiting:
+                raise NotPending("what is pending has changed meanwhile")
+            return
+        if not opening.prompts and not self._queues.steering:
+            check_opening(snapshot, ())
+        _refuse_strange_outputs(snapshot, opening.prompts)
+        check_opening(snapshot, opening.prompts, waiting=bool(self._queues.steering))
+
+    def _refuse_if_running(self) -> None:
+        if self._handle is not None and not self._handle.done:
+            raise AlreadyRunning("a drive is running; wait for it, or abort it")
+
+    def _inside(self) -> bool:
+        """Whether this code runs inside the drive of this session."""
+        handle = self._handle
+        return handle is not None and not handle.done and current_run_id() == handle.run_id
+
+
+def _refuse_strange_outputs(transcript: Items, prompts: Sequence[Item | Hidden]) -> None:
+    waiting = {call.call_id for call in unanswered(transcript)}
+    for given in prompts:
+        item = unhide(given)[0]
+        if not isinstance(item, FunctionCallOutput):
+            break
+        if item.call_id not in waiting:
+            raise NotPending(f"the output names the call {item.call_id!r}, which is not pending")
+
+
+def _known(transcript: Items, known: Sequence[PendingCall]) -> tuple[PendingCall, ...]:
+    """The calls without an output, each with what is known of that very call."""
+    by_call: dict[tuple[str, str, str], PendingCall] = {}
+    for one in known:
+        by_call.setdefault((one.call.call_id, one.call.name, one.call.arguments), one)
+    return tuple(
+        by_call.get((call.call_id, call.name, call.arguments))
+        or PendingCall(call=call, reason="unknown")
+        for call in unanswered(transcript)
+    )
+
+
+def _call_ids(items: Iterable[Item]) -> Iterable[str]:
+    return (item.call_id for item in items if isinstance(item, FunctionCall))
+
+
+def _as_given(waiting: Waiting) -> Item | Hidden:
+    return Hidden(waiting.item) if waiting.hidden else waiting.item

@@ -56,7 +56,10 @@ def frames(count: int) -> list[bytes]:
     part = {"type": "output_text", "text": text, "annotations": []}
     item = {"id": ITEM_ID, "type": "message", "role": "assistant", "status": "completed"}
     events: list[dict[str, object]] = [
-        {"type": "response.created", "response": {**RESPONSE, "status": "in_progress", "output": []}},
+        {
+            "type": "response.created",
+            "response": {**RESPONSE, "status": "in_progress", "output": []},
+        },
         {
             "type": "response.output_item.added",
             "output_index": 0,
@@ -75,7 +78,11 @@ def frames(count: int) -> list[bytes]:
         ),
         {"type": "response.output_text.done", **place, "text": text, "logprobs": []},
         {"type": "response.content_part.done", **place, "part": part},
-        {"type": "response.output_item.done", "output_index": 0, "item": {**item, "content": [part]}},
+        {
+            "type": "response.output_item.done",
+            "output_index": 0,
+            "item": {**item, "content": [part]},
+        },
         {
             "type": "response.completed",
             "response": {

@@ -1,0 +1,1 @@
+"""Benchmarks: perdure beside a bare counterpart, in one run. `make bench`."""

@@ -200,25 +200,26 @@ class Session:
             if self._handle is not None and self._handle.taking:
                 return Delivered(joined=True)
             raise AlreadyRunning("this drive takes nothing more; the items wait for the next")
-        return await self._delivered(taken)
+        return await self._delivered(taken, trigger)
 
-    async def _delivered(self, taken: asyncio.Future[bool]) -> Delivered:
-        while self._handle is not None and not self._handle.done:
+    async def _delivered(self, taken: asyncio.Future[bool], trigger: Trigger | None) -> Delivered:
+        while not taken.done():
             handle = self._handle
-            ended = asyncio.create_task(handle.settled())
-            both: set[asyncio.Future[bool] | asyncio.Task[None]] = {taken, ended}
-            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-            if taken.done() and taken.result():
-                return Delivered(joined=True)
-            if taken.done():
-                await ended
-                return Delivered(joined=False, result=result_of(handle.end()))
-            await ended
-        if taken.done():
+            if handle is not None and not handle.done:
+                await _first(taken, handle)
+                if not taken.done():
+                    await handle.settled()
+                continue
+            if self._pending:
+                raise InputRequired(tuple(one.call.call_id for one in self._pending))
+            async with self._turn_to_drive:
+                if not (self._is_running() or taken.done()):
+                    started = await self._begin(Opening(), trigger, None)
+                    return Delivered(joined=False, result=result_of(await started.wait()))
+        if taken.result() or self._handle is None:
             return Delivered(joined=taken.result())
-        if self._pending:
-            raise InputRequired(tuple(one.call.call_id for one in self._pending))
-        return Delivered(joined=False, result=result_of(await self._drive(Opening(), None)))
+        await self._handle.settled()
+        return Delivered(joined=False, result=result_of(self._handle.end()))
 
     def _put(
         self,
@@ -337,19 +338,25 @@ class Session:
             raise AlreadyRunning("a drive cannot wait for itself; steer, follow_up or deliver")
         async with self._turn_to_drive:
             await self.wait_for_idle()
-            self._check(opening)
-            self._handle = handle = await self._agent.begin(
-                self._transcript,
-                opening,
-                consumers=consumers,
-                subscribers=self._subscribers,
-                queues=self._queues,
-                call_ids=self._call_ids,
-                trigger=trigger,
-                pending=self._pending,
-            )
-            handle.when_done(self._ended)
-            return handle
+            return await self._begin(opening, trigger, consumers)
+
+    async def _begin(
+        self, opening: Opening, trigger: Trigger | None, consumers: Broadcast | None
+    ) -> DriveHandle:
+        """Start a drive. The caller holds the turn to drive, and none is running."""
+        self._check(opening)
+        self._handle = handle = await self._agent.begin(
+            self._transcript,
+            opening,
+            consumers=consumers,
+            subscribers=self._subscribers,
+            queues=self._queues,
+            call_ids=self._call_ids,
+            trigger=trigger,
+            pending=self._pending,
+        )
+        handle.when_done(self._ended)
+        return handle
 
     def _ended(self, end: RunEnd) -> None:
         self._pending = end.pending
@@ -366,14 +373,27 @@ class Session:
         _refuse_strange_outputs(snapshot, opening.prompts)
         check_opening(snapshot, opening.prompts, waiting=bool(self._queues.steering))
 
+    def _is_running(self) -> bool:
+        return self._handle is not None and not self._handle.done
+
     def _refuse_if_running(self) -> None:
-        if self._handle is not None and not self._handle.done:
+        if self._is_running():
             raise AlreadyRunning("a drive is running; wait for it, or abort it")
 
     def _inside(self) -> bool:
         """Whether this code runs inside the drive of this session."""
         handle = self._handle
         return handle is not None and not handle.done and current_run_id() == handle.run_id
+
+
+async def _first(taken: asyncio.Future[bool], handle: DriveHandle) -> None:
+    """Wait until a delivery was decided on, or the drive has ended."""
+    ended = asyncio.create_task(handle.settled())
+    both: set[asyncio.Future[bool] | asyncio.Task[None]] = {taken, ended}
+    try:
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        ended.cancel()
 
 
 def _refuse_strange_outputs(transcript: Items, prompts: Sequence[Item | Hidden]) -> None:

@@ -81,7 +81,9 @@ class RunStream:
         Raises:
             RunFailed: It ended in error.
         """
-        return result_of(await self._started().wait())
+        handle = self._started()
+        await handle.settled()
+        return result_of(handle.end())
 
     def _started(self) -> DriveHandle:
         if self._handle is None:

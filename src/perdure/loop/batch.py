@@ -20,7 +20,7 @@ from perdure.loop.decisions import ToolDecision
 from perdure.loop.events import ToolDispatch, ToolEnd, ToolStart, ToolUpdate
 from perdure.loop.middleware import ToolCallInfo, ToolResultInfo
 from perdure.loop.pending import PendingCall, PendingReason
-from perdure.loop.state import Drive, add
+from perdure.loop.state import Drive, keep
 from perdure.tools import (
     BatchHooks,
     Effect,
@@ -397,16 +397,7 @@ async def _wind_up(drive: Drive, slots: Sequence[Slot]) -> None:
     _note_pending(drive, slots)
     for slot in slots:
         if slot.output is not None:
-            await _keep_output(drive, slot.output)
-
-
-async def _keep_output(drive: Drive, output: FunctionCallOutput) -> None:
-    before = len(drive.transcript)
-    try:
-        await add(drive, output, "tool")
-    except Exception:  # noqa: BLE001 - the batch has failed already, and with a reason of its own
-        if len(drive.transcript) == before:
-            drive.transcript.append(output)
+            await keep(drive, slot.output)
 
 
 def _note_pending(drive: Drive, slots: Sequence[Slot]) -> None:

@@ -63,13 +63,13 @@ async def call_model(drive: Drive, request: ModelRequest) -> Answer:
         except Guard as guard:
             return await _withhold(drive, attempt, guard, number)
         except _AttemptFailed as failed:
-            drive.partial = attempt.partial()
+            drive.partial, drive.broken = attempt.partial(), attempt.calls
             if attempt.committed:
                 raise failed.error from None
             request = await _retry(drive, request, number, failed.error)
             number += 1
         except BaseException:
-            drive.partial = attempt.partial()
+            drive.partial, drive.broken = attempt.partial(), attempt.calls
             raise
         finally:
             await _end_guards(guards)

@@ -75,7 +75,12 @@ class DriveHandle:
 
     def when_done(self, callback: Callable[[RunEnd], None]) -> None:
         """Call back with the end, as soon as there is one."""
-        self._task.add_done_callback(lambda task: callback(task.result()))
+
+        def ended(task: asyncio.Task[RunEnd]) -> None:
+            if not task.cancelled():
+                callback(task.result())
+
+        self._task.add_done_callback(ended)
 
     async def wind_down(self) -> None:
         """Wait for the drive to end, for at most `wind_down` seconds, come what may."""

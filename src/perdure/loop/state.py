@@ -29,7 +29,7 @@ from perdure.loop.transcript import Items, Outgoing, Transcript
 from perdure.loop.trigger import Trigger
 from perdure.loop.usage import NO_USAGE
 from perdure.tools import Call, ToolResult, ToolSet
-from perdure.wire import Item, Reasoning, Request, Usage
+from perdure.wire import FunctionCall, Item, Reasoning, Request, Usage
 
 Invoker: TypeAlias = "Callable[[Drive, Call, str, str], Awaitable[ToolResult]]"
 """Runs a nested call: the drive, the call that makes it, the tool's name, the arguments."""
@@ -79,6 +79,8 @@ class Drive:
     outgoing: dict[str, Outgoing] = dataclasses.field(default_factory=dict[str, Outgoing])
     """What each model is to see, by its name."""
     partial: tuple[Item, ...] = ()
+    broken: tuple[FunctionCall, ...] = ()
+    """The calls of a response that broke off; they never run (DESIGN 6.6)."""
     withheld: bool = False
     usage: Usage = NO_USAGE
     """What all responses of the drive used."""
@@ -154,3 +156,13 @@ async def add_waiting(drive: Drive, waiting: list[Waiting]) -> None:
             trigger=one.trigger,
             queue_id=one.id,
         )
+
+
+async def keep(drive: Drive, item: Item) -> None:
+    """Append an item after something has failed, whatever fails while it is delivered."""
+    before = len(drive.transcript)
+    try:
+        await add(drive, item, "tool")
+    except Exception:  # noqa: BLE001 - the drive has failed already, and with a reason of its own
+        if len(drive.transcript) == before:
+            drive.transcript.append(item)

@@ -19,13 +19,13 @@ from perdure.loop.middleware import TurnInfo, TurnStartInfo
 from perdure.loop.model import ModelRequest
 from perdure.loop.modelcall import Answer, call_model
 from perdure.loop.request import build_request, resolve_tools
-from perdure.loop.state import Drive, Outcome, add, add_waiting
+from perdure.loop.state import Drive, Outcome, add, add_waiting, keep
 from perdure.loop.trigger import unhide
 from perdure.tools import ToolResult
 from perdure.wire import FunctionCall, developer, function_call_output
 
 NOT_RUN_CUT = "Error: not run: the response that made this call was cut"
-"""The output of a call whose response was truncated or filtered (DESIGN 6.6)."""
+"""The output of a call whose response was truncated, filtered or broke off (DESIGN 6.6)."""
 
 NOT_RUN_WITHHELD = "Error: not run: the response that made this call was withheld"
 """The output of a call whose response a guard withheld. Never the guard's own words."""
@@ -38,7 +38,12 @@ async def run_turn(drive: Drive) -> Outcome | None:
     stopped = await _begin_turn(drive)
     if isinstance(stopped, Outcome):
         return stopped
-    answer = await call_model(drive, stopped)
+    try:
+        answer = await call_model(drive, stopped)
+    except BaseException:
+        for call in drive.broken:
+            await keep(drive, function_call_output(call.call_id, NOT_RUN_CUT))
+        raise
     if answer.guard is not None:
         drive.withheld = True
         await _answer_not_run(drive, answer.calls, NOT_RUN_WITHHELD)
@@ -109,6 +114,7 @@ async def add_batch(drive: Drive, batch: BatchEnd) -> None:
     """Append the outputs of a batch in the model's order, then its notes."""
     for output in batch.outputs:
         await add(drive, output, "tool")
+    drive.signal.check()
     for note in batch.notes:
         await add(drive, developer(note), "tool")
 

@@ -179,12 +179,12 @@ class Answer:
         "_content",
         "_deadline",
         "_error",
+        "_idle",
         "_limit",
         "_loop",
         "_protocol",
         "_response",
         "_since",
-        "_timeouts",
         "_timer",
         "headers",
         "status",
@@ -200,7 +200,7 @@ class Answer:
         self._protocol = response.connection.protocol if response.connection else None
         self._loop = asyncio.get_running_loop()
         self._error: ModelError | None = None
-        self._timeouts = timeouts
+        self._idle: tuple[TimeoutPhase, float | None] = ("idle", timeouts.idle)
         self._limit: tuple[TimeoutPhase, float | None] = ("first_byte", timeouts.first_byte)
         self._since: float | None = started  # a read has waited since; None while none does
         self._timer: asyncio.TimerHandle | None = None
@@ -227,10 +227,13 @@ class Answer:
             return self._broken(error)
         finally:
             self._since = None
-        if data:
-            self._limit = ("idle", self._timeouts.idle)
-        else:
+        if not data:
             self._stop_watching()
+        elif self._limit is not self._idle:
+            self._limit = self._idle
+            if self._timer is not None:  # it is set for the first byte
+                self._timer.cancel()
+                self._timer = None
         return data
 
     async def read_all(self, limit: int) -> bytes:

@@ -161,7 +161,7 @@ class _Run:
     async def _judged(self) -> Outcome:
         tool = self.job.tool
         if tool is None:
-            return failed(ToolError(f"unknown tool {self.job.name!r}"))
+            return failed(ToolError(f'unknown tool "{self.job.name}"'))
         try:
             if not await self._turn():
                 return self._not_started()

@@ -44,6 +44,7 @@ PerdureError
 ├── Guard                            a policy stops a drive; its text reaches the host alone
 ├── CallEnded                        a call's handle was used after the call had ended
 ├── Aborted                          a drive was told to stop
+├── SubscriberHung (TimeoutError)    a subscriber did not return while a drive wound down
 └── RunFailed                        a run ended in error; carries its result
 ```
 
@@ -561,6 +562,18 @@ class Aborted(PerdureError):
     def __init__(self, reason: str = "aborted") -> None:
         self.reason = reason
         super().__init__(reason)
+
+
+class SubscriberHung(PerdureError, TimeoutError):
+    """A subscriber did not return while a drive wound down; it hears nothing more of that drive.
+
+    Attributes:
+        event: The type of the event it was told.
+    """
+
+    def __init__(self, event: str) -> None:
+        self.event = event
+        super().__init__(f"a subscriber did not return from {event!r} while the drive wound down")
 
 
 class RunFailed(PerdureError, Generic[ResultT_co]):

@@ -9,6 +9,7 @@ The loop knows a model, tools and a ledger by their protocols, and nothing of st
 """
 
 from perdure.loop.answers import Answer, approve, deny, outcome_unknown, output, refuse
+from perdure.loop.barrier import Subscriber
 from perdure.loop.broadcast import Broadcast, Cursor
 from perdure.loop.callids import CallIds
 from perdure.loop.config import (
@@ -21,7 +22,6 @@ from perdure.loop.config import (
 )
 from perdure.loop.context import DriveScope, current_run_id, drive_scope, invoke
 from perdure.loop.decisions import Action, Decider, ToolDecision
-from perdure.loop.delivery import Subscriber
 from perdure.loop.drive import Opening, can_continue, check_opening
 from perdure.loop.events import (
     Event,

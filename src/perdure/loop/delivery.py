@@ -7,15 +7,12 @@ the drive goes on when the last of them has returned.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
 
+from perdure.loop.barrier import Barrier
 from perdure.loop.broadcast import Broadcast
 from perdure.loop.events import Event, RunEnd
 from perdure.loop.ledger import Ledger, Ticket
 from perdure.loop.queues import Queues
-
-Subscriber = Callable[[Event], Awaitable[None]]
-"""Called with every event, in order. What it raises ends the drive in error."""
 
 
 class Delivery:
@@ -26,20 +23,19 @@ class Delivery:
         ledger: Ledger,
         queues: Queues,
         *,
+        barrier: Barrier,
         consumers: Broadcast | None = None,
-        subscribers: Sequence[Subscriber] = (),
     ) -> None:
         self._ledger = ledger
         self._queues = queues
         self._consumers = consumers
-        self.subscribers = subscribers
-        """Read at each event, so that one who subscribes during a drive hears the next."""
+        self._barrier = barrier
         self._lock = asyncio.Lock()
         self._last: Ticket | None = None
 
     async def deliver(self, event: Event) -> None:
         """Deliver an event without waiting until it is durable."""
-        if self.subscribers or self._queues.has_reports:
+        if self._barrier.subscribers or self._queues.has_reports:
             _ = await self._deliver(event)
             return
         self._last = self._ledger.note(event)
@@ -54,7 +50,7 @@ class Delivery:
             await self._report()
             self._last = ticket = self._ledger.note(event)
             self._show(event)
-            await self._tell(event)
+            await self._barrier.tell(event)
             return ticket
 
     async def deliver_durably(self, event: Event) -> None:
@@ -64,7 +60,7 @@ class Delivery:
             self._last = self._ledger.note(event)
             await self._last
             self._show(event)
-            await self._tell(event)
+            await self._barrier.tell(event)
 
     async def settle(self) -> None:
         """Wait until all that was delivered is durable."""
@@ -84,12 +80,8 @@ class Delivery:
         for report in self._queues.reports():
             self._last = self._ledger.note(report)
             self._show(report)
-            await self._tell(report)
+            await self._barrier.tell(report)
 
     def _show(self, event: Event) -> None:
         if self._consumers is not None:
             self._consumers.append(event)
-
-    async def _tell(self, event: Event) -> None:
-        for subscriber in tuple(self.subscribers):
-            await subscriber(event)

@@ -47,8 +47,9 @@ async def run_drive(drive: Drive, opening: Opening) -> RunEnd:
     drive.taking = False
     end = _end(drive, outcome)
     try:
-        await drive.delivery.finish(end)
-        await drive.hooks.on_end(end)
+        async with asyncio.timeout(drive.config.wind_down if drive.closing else None):
+            await drive.delivery.finish(end)
+            await drive.hooks.on_end(end)
     except Exception as error:  # noqa: BLE001 - a ledger or a subscriber may raise anything
         end = _end(drive, _after_failure(drive, outcome, error))
     finally:
@@ -62,7 +63,9 @@ async def _outcome(drive: Drive, opening: Opening) -> Outcome:
         while outcome is None:
             outcome = await run_turn(drive)
     except asyncio.CancelledError:
-        return Outcome("aborted", None, Aborted("the event loop is closing"))
+        drive.closing = True
+        drive.signal.abort(Aborted("the event loop is closing"))
+        return Outcome("aborted", None, drive.signal.cause)
     except Exception as error:  # noqa: BLE001 - a model, a hook, a ledger may raise anything
         return _after_failure(drive, None, error)
     return outcome

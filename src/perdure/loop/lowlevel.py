@@ -8,10 +8,11 @@ from types import TracebackType
 from typing import Self
 
 from perdure.loop.abort import AbortSignal
+from perdure.loop.barrier import Barrier, Subscriber
 from perdure.loop.broadcast import Broadcast
 from perdure.loop.callids import CallIds
 from perdure.loop.config import Config
-from perdure.loop.delivery import Delivery, Subscriber
+from perdure.loop.delivery import Delivery
 from perdure.loop.drive import Opening, check_opening, run_drive
 from perdure.loop.events import Event, RunEnd
 from perdure.loop.hooks import Hooks
@@ -60,14 +61,14 @@ def begin(
     queues = queues or Queues()
     hooks = Hooks(config.middleware)
     everyone = [*hooks.subscribers, *subscribers] if hooks.subscribers else subscribers
+    barrier = Barrier(everyone, config.clock, config.wind_down)
+    signal.listeners.append(barrier.hurry)
     drive = Drive(
         run_id=config.ids.new("run_"),
         config=config,
         hooks=hooks,
         transcript=transcript,
-        delivery=Delivery(
-            ledger or NullLedger(), queues, consumers=consumers, subscribers=everyone
-        ),
+        delivery=Delivery(ledger or NullLedger(), queues, barrier=barrier, consumers=consumers),
         signal=signal,
         queues=queues,
         call_ids=call_ids or CallIds(ids_of(transcript.snapshot())),

@@ -82,6 +82,8 @@ class Drive:
     broken: tuple[FunctionCall, ...] = ()
     """The calls of a response that broke off; they never run (DESIGN 6.6)."""
     withheld: bool = False
+    closing: bool = False
+    """The event loop is closing under the drive: there is time for one last append."""
     usage: Usage = NO_USAGE
     """What all responses of the drive used."""
 

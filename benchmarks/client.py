@@ -1,8 +1,8 @@
 """What the HTTP client costs: 20,000 streamed deltas over loopback, from socket to typed events.
 
 Three clients read the same bytes in one run, from a server in a process of its own: a raw asyncio
-socket that splits frames and decodes them with msgspec, perdure's client, and the `openai` SDK where
-it is installed. Measured is the CPU time of this process, the best of some rounds.
+socket that splits frames and decodes them with msgspec, perdure's client, and the `openai` SDK
+where it is installed. Measured is the CPU time of this process, the best of some rounds.
 
     python -m benchmarks.client [--events N] [--rounds N]
 """

@@ -6,6 +6,8 @@ import dataclasses
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
+import msgspec
+
 from perdure import background
 from perdure.clock import Clock, Ids, RandomIds, SystemClock
 from perdure.errors import ConfigError
@@ -38,13 +40,15 @@ from perdure.result import RunResult, result_of
 from perdure.session import Session
 from perdure.stream import RunStream
 from perdure.tools import Elicitor, Tool, ToolSet, as_tool
-from perdure.wire import Item, Request
+from perdure.wire import ABSENT, Item, Request
 
 Instructions = str | Callable[[], str] | Callable[[], Awaitable[str]]
 """What the model is told first; a function is asked once for each drive."""
 
 DEFAULT_MAX_TURNS = 50
 """How many turns a run may take, unless its agent says otherwise."""
+
+SEALED_REASONING = "reasoning.encrypted_content"
 
 DEFAULT_ATTEMPTS = 3
 """How often a model call is made at most, unless its agent says otherwise."""
@@ -218,7 +222,7 @@ class Agent:
             model_name=self.model_name or self._resolved.name,
             instructions=instructions,
             tools=self._tools,
-            settings=self.settings,
+            settings=_with_sealed_reasoning(self.settings),
             max_turns=self.max_turns,
             max_parallel=self.max_parallel,
             sequential=self.sequential,
@@ -231,3 +235,14 @@ class Agent:
             clock=self.clock,
             ids=self.ids,
         )
+
+
+def _with_sealed_reasoning(settings: Request) -> Request:
+    """Settings that ask for thoughts in the sealed form in which they can be sent back.
+
+    No server holds the conversation, so what a model thought has to travel with it (DESIGN 5).
+    Settings that say what to include stay as they are.
+    """
+    if settings.include is not ABSENT:
+        return settings
+    return msgspec.structs.replace(settings, include=(SEALED_REASONING,))

@@ -57,8 +57,7 @@ class RawServer:
 
     async def gone(self) -> None:
         """Wait until every client has closed its connection."""
-        while self.open:
-            await asyncio.sleep(0.001)
+        await until(lambda: not self.open)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -93,6 +92,12 @@ class RawServer:
             await writer.drain()
         else:
             await self._answer(reader, writer)
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait for what another task or process brings about."""
+    while not holds():  # noqa: ASYNC110 - there is nobody to set an event
+        await asyncio.sleep(0.001)
 
 
 def http(

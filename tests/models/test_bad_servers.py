@@ -157,9 +157,7 @@ CASES = {
     "JSON that is malformed": Bad(http(b'{"id":nonsense}'), BadBody, "malformed"),
     "JSON that is no response": Bad(http(b'{"hello":"world"}'), BadBody, "world"),
     "an error under 200": Bad(http(error("hm", code="rate_limit_exceeded")), RateLimited, "hm"),
-    "queued": Bad(
-        http(b'{"id":"resp_1","status":"queued","output":[]}'), NotTerminal, "'queued'"
-    ),
+    "queued": Bad(http(b'{"id":"resp_1","status":"queued","output":[]}'), NotTerminal, "'queued'"),
     "an empty body": Bad(http(b""), EmptyBody, "empty"),
     "an empty stream": Bad(sse(b""), EmptyBody, "empty"),
     "an empty stream until close": Bad(writing(UNTIL_CLOSE, closing), EmptyBody, "empty"),
@@ -193,7 +191,9 @@ CASES = {
         events=1,
     ),
     "an error event and the end": Bad(
-        sse(b'event: error\ndata: {"type":"error","error":{"message":"hm","code":"slow_down"}}\n\n'),
+        sse(
+            b'event: error\ndata: {"type":"error","error":{"message":"hm","code":"slow_down"}}\n\n'
+        ),
         Overloaded,
         "hm",
         events=1,

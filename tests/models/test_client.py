@@ -1,4 +1,4 @@
-"""The client over loopback HTTP: the events that were sent, keys that stay hidden, prompt closing."""
+"""The client over loopback HTTP: what arrives, keys that stay hidden, prompt closing."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ import pytest
 from perdure.errors import AuthFailed, ConfigError, ModelError, Rejected
 from perdure.loop.model import Model, ModelRequest, collect
 from perdure.loop.transcript import Items
-from perdure.models import Hooks, HttpRequest, HttpResponse, OpenResponses, Timeouts
-from perdure.models import transport
+from perdure.models import Hooks, HttpRequest, HttpResponse, OpenResponses, Timeouts, transport
 from perdure.models.openresponses import request_body
 from perdure.wire import (
     Compaction,
@@ -27,7 +26,6 @@ from perdure.wire import (
     OutputTextDelta,
     Request,
     ResponseCompleted,
-    StreamEvent,
     encode,
     user,
 )
@@ -41,13 +39,14 @@ from tests.models.servers import (
     recorded_streams,
     request,
     sse,
+    until,
 )
 
 KEY = "sk-very-secret-0123456789"
 
 
 def pieces(body: bytes, seed: str) -> list[bytes]:
-    pick, cut, at = random.Random(seed), [], 0  # noqa: S311
+    pick, cut, at = random.Random(seed), [], 0
     while at < len(body):
         size = pick.choice((1, 3, 40, 300, 5000))
         cut.append(body[at : at + size])
@@ -141,9 +140,45 @@ async def test_a_base_url_keeps_its_query_and_may_be_asked_for_each_time() -> No
         await model.aclose()
 
 
-@pytest.mark.parametrize("url", ["127.0.0.1:8000", "ftp://x/v1", "http://", "http://a:b@host/v1"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "127.0.0.1:8000",
+        "ftp://x/v1",
+        "http://",
+        "http://host:99999/v1",
+        "http://host:x/v1",
+        "http://[::1/v1",
+        "http://host/v1#m",
+        "http://host /v1",
+    ],
+)
 def test_a_base_url_that_cannot_be_is_refused_at_once(url: str) -> None:
     with pytest.raises(ConfigError):
+        OpenResponses(url)
+
+
+async def test_a_base_url_that_cannot_be_is_refused_when_it_is_asked_for() -> None:
+    model = OpenResponses(lambda: "nowhere")
+    with pytest.raises(ConfigError, match="nowhere"):
+        await collect(model.stream(request()))
+
+
+@pytest.mark.parametrize("host", ["host", "host:99999", "ho st"])
+def test_a_base_url_holds_no_credentials_and_does_not_show_them(host: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        OpenResponses(f"http://ann:secret@{host}/v1")
+    assert "secret" not in str(raised.value)
+
+
+def test_a_header_that_cannot_be_sent_is_refused_at_once() -> None:
+    with pytest.raises(ConfigError, match="X-A") as raised:
+        OpenResponses("http://host/v1", headers={"X-A": "secret\r\nX-B: 1"})
+    assert "secret" not in str(raised.value)
+
+
+async def test_an_address_with_ipv6_or_a_path_is_fine() -> None:
+    for url in ("http://[::1]:1/v1", "https://host", "http://host/a/b?x=1"):
         OpenResponses(url)
 
 
@@ -160,7 +195,8 @@ async def test_a_json_body_where_a_stream_was_asked_for_is_one_event() -> None:
 
 
 async def test_compact_folds_a_history() -> None:
-    body = b'{"id":"c","object":"response.compaction","created_at":1,"output":[{"type":"compaction","encrypted_content":"x"}]}'
+    output = b'[{"type":"compaction","encrypted_content":"x"}]'
+    body = b'{"id":"c","object":"response.compaction","created_at":1,"output":%b}' % output
     async with RawServer(http(body)) as server:
         model = OpenResponses(server.base_url)
         folded = await model.compact(CompactRequest(model="m", input=(user("hi"),)))
@@ -385,8 +421,7 @@ async def test_a_reader_that_is_cancelled_closes_the_connection() -> None:
             model = OpenResponses(server.base_url)
             events = model.stream(request())
             task = asyncio.ensure_future(anext(events))
-            while not server.bodies:
-                await asyncio.sleep(0.001)
+            await until(lambda: bool(server.bodies))
             await asyncio.sleep(0.01)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -410,8 +445,7 @@ async def test_closing_ends_a_read_that_waits_in_another_task() -> None:
             model = OpenResponses(server.base_url)
             events = model.stream(request())
             task = asyncio.ensure_future(anext(events))
-            while not server.bodies:
-                await asyncio.sleep(0.001)
+            await until(lambda: bool(server.bodies))
             await asyncio.sleep(0.01)
             await events.aclose()
             with pytest.raises(StopAsyncIteration):
@@ -427,8 +461,7 @@ async def test_a_request_that_does_not_stream_closes_when_it_is_cancelled() -> N
     async with RawServer(mute) as server:
         model = OpenResponses(server.base_url)
         task = asyncio.ensure_future(model.create(request()))
-        while not server.bodies:
-            await asyncio.sleep(0.001)
+        await until(lambda: bool(server.bodies))
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -568,7 +601,3 @@ async def test_a_refusal_is_one_of_the_errors_a_caller_can_catch() -> None:
             with pytest.raises(kind):
                 await collect(model.stream(request()))
         await model.aclose()
-
-
-async def _all(events: Any) -> list[StreamEvent]:
-    return [event async for event in events]

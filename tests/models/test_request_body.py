@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Hashable
 
 import pytest
 
@@ -64,7 +65,9 @@ def test_a_body_that_does_not_stream_says_so() -> None:
     assert json.loads(joined(body))["stream"] is False
 
 
-@pytest.mark.parametrize("settings", [Request(), Request(store=True, stream=False), Request(input="x")])
+@pytest.mark.parametrize(
+    "settings", [Request(), Request(store=True, stream=False), Request(input="x")]
+)
 def test_what_the_settings_say_of_storing_streaming_and_input_does_not_count(
     settings: Request,
 ) -> None:
@@ -98,7 +101,7 @@ def test_the_fragments_of_a_turn_are_those_of_the_turn_before_and_the_new_ones()
 
 @pytest.mark.parametrize("length", range(len(ITEMS) + 1))
 def test_a_shorter_snapshot_of_a_list_is_right_after_a_longer_one(length: int) -> None:
-    memo: dict[object, object] = {}
+    memo: dict[Hashable, object] = {}
     longer = ModelRequest(settings=SETTINGS, input=Items(ITEMS, len(ITEMS), memo))
     request_body(longer)
     shorter = ModelRequest(settings=SETTINGS, input=Items(ITEMS, length, memo))

@@ -20,6 +20,7 @@ from perdure.errors import (
     ServerFailed,
     Truncated,
 )
+from perdure.models import openresponses
 from perdure.models.openresponses import StreamDecoder, response
 from perdure.wire import (
     ErrorEvent,
@@ -31,7 +32,7 @@ from perdure.wire import (
     StreamEvent,
     encode,
 )
-from tests.models.servers import COMPLETED, delta, frame, recorded_streams
+from tests.models.servers import COMPLETED, delta, recorded_streams
 
 DUPLICATE = delta().replace(b'"delta":', b'"delta": "a", "delta":')
 BROKEN = b"event: response.output_text.delta\ndata: {nonsense\n\n"
@@ -41,7 +42,7 @@ def test_recorded_streams_give_the_same_events_in_pieces_of_any_size(shared: Pat
     streams = recorded_streams(shared)
     assert len(streams) == 9
     for stream in streams:
-        pick = random.Random(stream.name)  # noqa: S311
+        pick = random.Random(stream.name)
         decoder, events, at = StreamDecoder(), [], 0
         while at < len(stream.body):
             size = pick.choice((1, 2, 7, 50, 1000))
@@ -149,8 +150,7 @@ def test_a_frame_beyond_the_limit_is_refused_after_the_events_before_it() -> Non
         ),
         (b'{"error":{"type":"invalid_request","message":"slow","param":"x"}}', InvalidInput, None),
         (
-            b'{"type":"error","code":"server_error","message":"slow","param":null,'
-            b'"sequence_number":3}',
+            b'{"type":"error","code":"server_error","message":"slow","sequence_number":3}',
             ServerFailed,
             "server_error",
         ),
@@ -163,6 +163,7 @@ def test_an_error_frame_is_an_event_and_decides_what_a_cut_stream_says(
     events = decoder.feed(delta() + b"event: error\ndata: " + data + b"\n\n")
     assert [type(e) for e in events] == [OutputTextDelta, ErrorEvent]
     error = decoder.end().error
+    assert isinstance(error, Rejected)
     assert type(error) is kind
     assert error.message == "slow"
     assert error.code == code
@@ -267,3 +268,12 @@ def test_recorded_json_bodies_are_responses(shared: Path) -> None:
             expected["status"] = "completed"
         assert got == expected
     assert seen > 100
+
+
+def test_a_json_body_beyond_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(openresponses, "BODY_LIMIT", 1000)
+    decoder = StreamDecoder()
+    assert decoder.feed(b'{"id":' + b" " * 900) == []
+    with pytest.raises(DecodeError, match="1000 bytes"):
+        decoder.feed(b" " * 100)
+    assert isinstance(decoder.end().error, BadBody)

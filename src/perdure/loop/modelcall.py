@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from perdure.errors import BadBody, Guard, ModelError, Rejected, Truncated
+from perdure.errors import BadBody, Guard, ModelError, Rejected, Truncated, rejection
 from perdure.loop.attempt import Attempt
 from perdure.loop.events import ModelRetry, ResponseEnd, StopCause
 from perdure.loop.model import ModelRequest, close, is_terminal
@@ -212,9 +212,11 @@ def failure(response: Response) -> ModelError:
 
 def rejected(error: ErrorPayload) -> Rejected:
     """The error that a server reported inside a stream or a response."""
-    code = None if error.code in (None, "", ABSENT) else str(error.code)
-    return Rejected(
-        error.message, type=error.type or "server_error", code=code, param=error.param or None
+    return rejection(
+        error.message,
+        type=error.type or "server_error",
+        code=str(error.code) if error.code else None,
+        param=error.param or None,
     )
 
 

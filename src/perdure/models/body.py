@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import NamedTuple, cast
 
 import msgspec
@@ -47,7 +47,7 @@ class ItemFragments:
         self._ends: list[int] = [0]  # how many bytes the first n fragments are
 
     @classmethod
-    def of(cls, items: Items, key: object, encode: Callable[[Item], bytes]) -> ItemFragments:
+    def of(cls, items: Items, key: Hashable, encode: Callable[[Item], bytes]) -> ItemFragments:
         """The fragments of a snapshot's list, grown to hold all that the snapshot shows.
 
         Args:

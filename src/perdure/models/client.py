@@ -7,6 +7,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -143,7 +144,7 @@ class HttpClient:
         clock: Where the time comes from.
 
     Raises:
-        ConfigError: `base_url` is not the URL of an HTTP server.
+        ConfigError: `base_url` is not the URL of an HTTP server, or a header cannot be sent.
     """
 
     def __init__(
@@ -162,6 +163,7 @@ class HttpClient:
         self._base_url = base_url
         self._api_key = api_key
         self._headers = dict(headers or {})
+        _check_headers(self._headers)
         self._user_agent = user_agent
         self._timeouts = timeouts or Timeouts()
         self._hooks = hooks or Hooks()
@@ -277,11 +279,21 @@ def _secrets_of(headers: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _check_url(url: str) -> None:
-    match = re.fullmatch(r"https?://([^/?#\s]+)[^#\s]*", url)
-    if match is None:
-        raise ConfigError(f"{url!r} is not the URL of an HTTP server; write http://HOST/v1")
-    if "@" in match[1]:
+    if re.match(r"[^/]*//[^/?#]*@", url):  # first, so that no message shows them
         raise ConfigError("a base URL must not hold credentials; give them as headers")
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is none, say
+        good = False
+    if not good or re.search(r"[#\s]", url):
+        raise ConfigError(f"{url!r} is not the URL of an HTTP server; write http://HOST/v1")
+
+
+def _check_headers(headers: Mapping[str, str]) -> None:
+    for name, value in headers.items():
+        if re.search(r"[\x00-\x1f\x7f]", name + value):
+            raise ConfigError(f"header {name!r} holds characters that no header may have")
 
 
 @cache

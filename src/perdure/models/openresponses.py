@@ -217,18 +217,19 @@ class StreamDecoder:
         """The events that these bytes complete.
 
         Raises:
-            DecodeError: A frame is no event. The events before it are returned first; the error
-                comes with the next call then, and with every later one.
-            FrameTooLarge: A frame, or a body that is no stream, is too large. Likewise.
+            DecodeError: A frame is no event, or a JSON body is too large. The events before it are
+                returned first; the error comes with the next call then, and with every later one.
+            FrameTooLarge: A frame is too large. Likewise.
         """
         if self._empty:
             self._begin(data)
         events: list[StreamEvent] = []
-        if self.finished or self.failure is not None or self._plain is not None:
-            self._feed_plain(data)
-        else:
+        if self.failure is None and not self.finished:
             try:
-                self._decode(self._parser.feed(data), events)
+                if self._plain is None:
+                    self._decode(self._parser.feed(data), events)
+                else:
+                    self._keep(data, self._plain)
             except WireError as error:
                 self.failure = error
         if self.failure is not None and not events:
@@ -302,12 +303,11 @@ class StreamDecoder:
         if first in _PLAIN:
             self._plain = bytearray()
 
-    def _feed_plain(self, data: bytes) -> None:
-        if self._plain is not None:
-            self._plain += data
-            if len(self._plain) > BODY_LIMIT:
-                self.failure = DecodeError(f"the answer exceeds {BODY_LIMIT} bytes")
-                self._plain = bytearray()
+    def _keep(self, data: bytes, plain: bytearray) -> None:
+        plain += data
+        if len(plain) > BODY_LIMIT:
+            plain.clear()
+            raise DecodeError(f"the answer exceeds {BODY_LIMIT} bytes")
 
     def _end_plain(self, body: bytes) -> StreamEnd:
         try:
@@ -367,7 +367,7 @@ class OpenResponses:
         clock: Where the time comes from.
 
     Raises:
-        ConfigError: `base_url` is not the URL of an HTTP server.
+        ConfigError: `base_url` is not the URL of an HTTP server, or a header cannot be sent.
     """
 
     def __init__(

@@ -119,8 +119,9 @@ async def post(
     loop = asyncio.get_running_loop()
     started = loop.time()
     phase, seconds = _first_limit(timeouts)
+    scope = asyncio.timeout(seconds)
     try:
-        async with asyncio.timeout(seconds) as scope:
+        async with scope:
             response = await session.post(
                 url,
                 data=_FragmentPayload(body),

@@ -13,6 +13,7 @@ from perdure.testing.clock import FakeClock
 from perdure.testing.scripted import (
     ScriptedModel,
     Turn,
+    TurnLike,
     attempts,
     call,
     error,
@@ -34,6 +35,7 @@ __all__ = [
     "Received",
     "ScriptedModel",
     "Turn",
+    "TurnLike",
     "attempts",
     "call",
     "check_stream",

@@ -10,6 +10,7 @@ model = ScriptedModel([
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -19,7 +20,7 @@ import msgspec
 
 from perdure.clock import Clock, SystemClock
 from perdure.errors import ModelError
-from perdure.loop.model import ModelRequest
+from perdure.loop.model import ModelRequest, is_terminal
 from perdure.loop.transcript import Items
 from perdure.wire import (
     ErrorPayload,
@@ -248,9 +249,9 @@ class ScriptedModel:
             for index, event in enumerate(events):
                 if self._delay and index:
                     await self._clock.sleep(self._delay)
+                ended = is_terminal(event)
                 yield event
-            ended = True
-        except GeneratorExit:
+        except (GeneratorExit, asyncio.CancelledError):
             self.abandoned += not ended
             raise
 

@@ -23,7 +23,8 @@ _abandoned: set[Work] = set()
 
 
 def abandoned() -> frozenset[Work]:
-    """The tools that were given up and have not ended, of all event loops of the process."""
+    """The tools that were given up and have not ended, of all event loops that are open."""
+    _abandoned.difference_update([work for work in _abandoned if work.get_loop().is_closed()])
     return frozenset(_abandoned)
 
 
@@ -172,6 +173,7 @@ class Entry:
         logger.warning(
             "tool %r of call %r does not end and was abandoned", self._tool_name, self._call.id
         )
+        abandoned()  # forgets those whose event loop has closed: they never tell of their end
         _abandoned.add(work)
         work.add_done_callback(lambda work: self._late(work, on_late))
 

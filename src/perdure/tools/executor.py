@@ -101,6 +101,7 @@ class Batch:
                 for run in self._runs
             }
         )
+        await self.progress.close()
         if cancelled is not None:
             raise cancelled
         if self.failure is not None:
@@ -338,8 +339,11 @@ class _Progress:
             await self._changed.wait()
 
     async def close(self) -> None:
+        """End a delivery that nobody waits for any more: all jobs have settled."""
         if self._task is not None:
-            await asyncio.wait({self._task})
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait({self._task})
 
     async def _deliver(self) -> None:
         try:

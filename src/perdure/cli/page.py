@@ -1,0 +1,171 @@
+"""What stands on the screen: paragraphs of text and lines about calls, a blank line between both.
+
+Lines go to a console (standard error, as a rule); the answer goes where it belongs: *streamed* as
+it comes into a terminal, or *held* until it is known to be the answer, for a file or a program.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol, TextIO
+
+from rich.console import Console
+from rich.text import Text
+
+from perdure.cli.text import Wrapper, one_line, visible
+
+CLIP = 400
+"""The most columns of a text that the screen does not cut."""
+
+Mark = Literal["start", "progress", "good", "bad", "cut", "again", "heard"]
+
+_MARKS: dict[Mark, tuple[str, str, str]] = {
+    "start": ("▶", ">", "cyan"),
+    "progress": ("·", "-", "dim"),
+    "good": ("✓", "+", "green"),
+    "bad": ("✗", "x", "red"),
+    "cut": ("■", "!", "yellow"),
+    "again": ("↻", "~", "yellow"),
+    "heard": ("»", ">>", "magenta"),
+}
+"""Each mark, what stands in for it where there is only ASCII, and its style."""
+
+
+class Page:
+    """Lines and paragraphs on one console."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._last: Literal["", "text", "lines"] = ""
+
+    def begin_text(self) -> bool:
+        """Make room for a paragraph. Says whether one stands directly before it."""
+        return self._begin("text")
+
+    def line(
+        self, mark: Mark, head: str, rest: str = "", *, style: str = "", whole: bool = False
+    ) -> None:
+        """One line about what happens.
+
+        Args:
+            mark: What kind of thing it is.
+            head: What it is about.
+            rest: What there is to say.
+            style: The style of both.
+            whole: Let a long text take more lines, instead of cutting it.
+        """
+        self._begin("lines")
+        sign, ascii_sign, colour = _MARKS[mark]
+        sign = ascii_sign if self.console.options.ascii_only else sign
+        text = Text.assemble((sign, colour), " ", (one_line(head), style or "bold"))
+        if rest := one_line(rest):
+            text.append(f" {rest}", style)
+        on_screen = self.console.is_terminal and not whole
+        text.truncate(self.console.width if on_screen else CLIP, overflow="ellipsis")
+        self.console.print(text, soft_wrap=not whole, highlight=False)
+
+    def aside(self, text: str) -> None:
+        """A paragraph that is not the answer."""
+        if text.strip():
+            if self.begin_text():
+                self.console.print()
+            self.console.print(Text(visible(text).strip("\n"), "dim"), highlight=False)
+
+    def note(self, text: str, style: str = "dim") -> None:
+        """A line of the command's own."""
+        self._begin("lines")
+        self.console.print(Text(one_line(text), style), highlight=False)
+
+    def _begin(self, kind: Literal["text", "lines"]) -> bool:
+        before, self._last = self._last, kind
+        if before and before != kind:
+            self.console.print()
+        return before == kind
+
+
+class Voice(Protocol):
+    """Where the assistant's text goes."""
+
+    def say(self, piece: str) -> None:
+        """A piece of a message, as it comes."""
+        ...
+
+    def end_message(self) -> None:
+        """The message is whole, or was cut."""
+        ...
+
+    def go_on(self) -> None:
+        """What was said so far was not the answer."""
+        ...
+
+    def end(self, answer: str) -> None:
+        """Nothing follows; this was the answer, empty if there is none."""
+        ...
+
+
+def voice_for(page: Page, out: TextIO) -> Voice:
+    """Stream into a terminal; hold for anything else."""
+    return Streamed(page, out) if out.isatty() else Held(page, out)
+
+
+class Streamed:
+    """Everything that is said, as it comes, broken at words."""
+
+    def __init__(self, page: Page, out: TextIO) -> None:
+        self._page = page
+        self._out = out
+        self._wrapper = Wrapper(lambda: page.console.width)
+        self._speaking = False
+
+    def say(self, piece: str) -> None:
+        if not self._speaking:
+            piece = piece.lstrip("\n")
+            if not piece:
+                return
+            self._speaking = True
+            if self._page.begin_text():
+                self._out.write("\n")
+        self._out.write(self._wrapper.feed(visible(piece)))
+        self._out.flush()
+
+    def end_message(self) -> None:
+        if self._speaking:
+            self._speaking = False
+            self._out.write(self._wrapper.end() + "\n")
+            self._out.flush()
+
+    def go_on(self) -> None:
+        """It is on the screen already."""
+
+    def end(self, answer: str) -> None:
+        """It is on the screen already."""
+
+
+class Held:
+    """The answer alone, exactly as the model wrote it. What else is said goes to the page."""
+
+    def __init__(self, page: Page, out: TextIO) -> None:
+        self._page = page
+        self._out = out
+        self._pieces: list[str] = []
+        self._whole: list[str] = []
+
+    def say(self, piece: str) -> None:
+        self._pieces.append(piece)
+
+    def end_message(self) -> None:
+        if self._pieces:
+            self._whole.append("".join(self._pieces))
+            self._pieces.clear()
+
+    def go_on(self) -> None:
+        for text in self._whole:
+            self._page.aside(text)
+        self._whole.clear()
+
+    def end(self, answer: str) -> None:
+        if answer and self._whole:
+            self._whole.pop()
+        self.go_on()
+        if answer:
+            self._out.write(answer if answer.endswith("\n") else answer + "\n")
+            self._out.flush()

@@ -1,0 +1,97 @@
+"""What the command does to its streams and signals, undone when it is over."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import sys
+import termios
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+_C1 = re.compile("[\x7f-\x9f]")
+
+
+@contextmanager
+def answer_stream() -> Iterator[TextIO]:
+    """Standard output, for the answer alone.
+
+    What anybody else writes there, a tool that prints or a program it starts, goes to standard
+    error for as long as the block runs.
+    """
+    out, error = sys.stdout, sys.stderr
+    out.flush()
+    with open(os.dup(out.fileno()), "w", encoding=out.encoding, errors="replace") as own:
+        saved = os.dup(out.fileno())
+        os.dup2(error.fileno(), out.fileno())
+        try:
+            yield own
+        finally:
+            out.flush()
+            os.dup2(saved, out.fileno())
+            os.close(saved)
+
+
+def write_line(out: TextIO, line: bytes) -> None:
+    """Write a line of JSON at once. On a terminal, control characters are written as escapes."""
+    if out.isatty():
+        text = _C1.sub(lambda found: f"\\u{ord(found[0]):04x}", line.decode())
+        line = text.encode()
+    out.flush()
+    out.buffer.write(line)
+    out.buffer.flush()
+
+
+@contextmanager
+def on_interrupt(handler: Callable[[], None]) -> Iterator[None]:
+    """Let Ctrl-C call `handler` on the running event loop, instead of raising."""
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGINT, handler)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+
+
+def die_of_next_interrupt() -> None:
+    """Let the next Ctrl-C end the process at once."""
+    asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+@contextmanager
+def lines_typed(heard: Callable[[str], None]) -> Iterator[None]:
+    """Give every line that is typed while the block runs to `heard`.
+
+    What is typed is not echoed, so that it does not mix with what is written. A line that is not
+    finished when the block ends is there at the next prompt.
+    """
+    stdin = sys.stdin
+    if not stdin.isatty():
+        yield
+        return
+    fd = stdin.fileno()
+    loop = asyncio.get_running_loop()
+
+    def ready() -> None:
+        typed = os.read(fd, 4096)
+        if not typed:  # Ctrl-D: the prompt will see it if it is the end
+            loop.remove_reader(fd)
+            return
+        text = typed.decode(stdin.encoding, "replace").strip()
+        if text:
+            heard(text)
+
+    before = termios.tcgetattr(fd)
+    quiet = list(before)
+    quiet[3] &= ~termios.ECHO
+    termios.tcsetattr(fd, termios.TCSADRAIN, quiet)
+    loop.add_reader(fd, ready)
+    try:
+        yield
+    finally:
+        loop.remove_reader(fd)
+        termios.tcsetattr(fd, termios.TCSADRAIN, before)

@@ -1,0 +1,225 @@
+"""Calls: what became of each function call on a path, from the record alone.
+
+A call is *completed* with an output, *rejected* or *answered* when it is owed one, *held* while a
+decision lets it wait, *in flight* once it was dispatched, *never started* where the writer would
+have recorded a dispatch, and *unknown* otherwise. A dispatch on another branch counts as one here:
+the effect does not know of branches.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Literal
+
+from perdure.log.entries import (
+    AnyEntry,
+    DecisionEntry,
+    DispatchEntry,
+    ItemEntry,
+    NotStartedEntry,
+)
+from perdure.wire import FunctionCall, FunctionCallOutput, Item
+
+State = Literal[
+    "completed", "rejected", "answered", "held", "in_flight", "never_started", "unknown"
+]
+
+Elsewhere = Callable[[str], tuple[DispatchEntry, ...]]
+"""All dispatches of a call's entry, in the session and where it was forked from."""
+
+
+@dataclasses.dataclass(slots=True, kw_only=True, eq=False)
+class Call:
+    """A function call on a path. It changes as the path grows."""
+
+    entry: str
+    """The entry of its item."""
+    call: FunctionCall
+    own: bool = True
+    """It stands behind the base, so the header's promises hold for it."""
+    promised: bool = True
+    """A dispatch of it would have been recorded."""
+    decisions: list[DecisionEntry] = dataclasses.field(default_factory=list[DecisionEntry])
+    dispatches: list[DispatchEntry] = dataclasses.field(default_factory=list[DispatchEntry])
+    output: str = ""
+    """The entry of its output."""
+    decided_args: DecisionEntry | None = None
+    """The decision whose arguments are in force; None for the model's own."""
+    dispatched_args: DecisionEntry | None = None
+    """The same, as it was at the last dispatch."""
+    waits: bool = False
+    """The last decision holds it, and no dispatch follows."""
+    not_started: str = ""
+    """The last dispatch, if a counting `perdure:not_started` names it (LOG 5.1)."""
+    find: Elsewhere = lambda entry: ()
+    """Finds its dispatches, on this path or off it."""
+
+    @property
+    def call_id(self) -> str:
+        return self.call.call_id
+
+    @property
+    def dispatched(self) -> bool:
+        """Whether it may have entered its tool, here or elsewhere."""
+        return self.last_dispatch is not None
+
+    @property
+    def last_dispatch(self) -> DispatchEntry | None:
+        """The last dispatch that counts: on the path, else elsewhere."""
+        counting = [one for one in self.dispatches if one.id != self.not_started]
+        return (counting or self.elsewhere or (None,))[-1]
+
+    @property
+    def elsewhere(self) -> tuple[DispatchEntry, ...]:
+        """Its dispatches off the path: on another branch, or where the session was forked from."""
+        here = {one.id for one in self.dispatches}
+        return tuple(one for one in self.find(self.entry) if one.id not in here)
+
+    @property
+    def state(self) -> State:
+        if self.output:
+            return "completed"
+        verdict = self.decisions[-1].verdict if self.decisions else ""
+        if verdict == "reject":
+            return "rejected"
+        if verdict == "answer":
+            return "answered"
+        if self.waits:
+            return "held"
+        if self.dispatched:
+            return "in_flight"
+        return "never_started" if self.own and self.promised else "unknown"
+
+    @property
+    def may_have_run(self) -> bool:
+        state = self.state
+        return state in ("in_flight", "unknown") or (state == "held" and self.dispatched)
+
+    @property
+    def key(self) -> str:
+        """The idempotency key of its last dispatch; empty if there was none."""
+        last = self.last_dispatch
+        return last.idempotency_key if last else ""
+
+    @property
+    def arguments(self) -> str:
+        """What it runs with now."""
+        return _arguments(self.decided_args) or self.call.arguments
+
+    @property
+    def dispatched_arguments(self) -> str:
+        """What it was last dispatched with: the arguments that a second run repeats."""
+        return _arguments(self.dispatched_args) or self.call.arguments
+
+    @property
+    def reason(self) -> str:
+        """Why, of the last decision."""
+        return self.decisions[-1].reason if self.decisions else ""
+
+    @property
+    def suspended(self) -> bool:
+        """It is held because its tool waits."""
+        return self.waits and self.decisions[-1].suspended
+
+
+def _arguments(decision: DecisionEntry | None) -> str:
+    if decision is None:
+        return ""
+    exact = decision.arguments
+    return exact or bytes(decision.args).decode()
+
+
+class CallsFold:
+    """The calls of a path, entry by entry."""
+
+    def __init__(
+        self, *, promised: bool = False, elsewhere: Elsewhere = lambda entry: ()
+    ) -> None:
+        self._promised = promised
+        self._elsewhere = elsewhere
+        self._by_entry: dict[str, Call] = {}
+        self._latest: dict[str, Call] = {}
+        self._open: dict[str, Call] = {}
+        self.open: Mapping[str, Call] = MappingProxyType(self._open)
+        """The calls without an output, by their ids, in path order."""
+
+    def __iter__(self) -> Iterator[Call]:
+        return iter(self._by_entry.values())
+
+    def __len__(self) -> int:
+        return len(self._by_entry)
+
+    def of_entry(self, entry: str) -> Call | None:
+        """The call whose item an entry holds."""
+        return self._by_entry.get(entry)
+
+    def named(self, call_id: str) -> Call | None:
+        """The latest call of this id."""
+        return self._latest.get(call_id)
+
+    def bound(self, entry: DecisionEntry | DispatchEntry) -> Call | None:
+        """The call that a decision or a dispatch is about."""
+        return self._by_entry.get(entry.target) or self._latest.get(entry.call_id)
+
+    def apply(self, entry: AnyEntry, item: Item | None, *, own: bool) -> Call | None:
+        """Take an entry; returns the call it is about, if it is about one."""
+        match entry:
+            case ItemEntry():
+                if isinstance(item, FunctionCall):
+                    return self._add(entry, item, own=own)
+                if isinstance(item, FunctionCallOutput):
+                    return self._complete(entry, item)
+                return None
+            case DecisionEntry():
+                return self._decide(entry)
+            case DispatchEntry():
+                return self._dispatch(entry)
+            case NotStartedEntry():
+                return self._void(entry)
+            case _:
+                return None
+
+    def _add(self, entry: ItemEntry, item: FunctionCall, *, own: bool) -> Call:
+        call = Call(
+            entry=entry.id, call=item, own=own, promised=self._promised, find=self._elsewhere
+        )
+        self._by_entry[entry.id] = call
+        self._latest[item.call_id] = self._open[item.call_id] = call
+        return call
+
+    def _complete(self, entry: ItemEntry, item: FunctionCallOutput) -> Call | None:
+        call = self._latest.get(item.call_id)
+        if call is None:
+            return None
+        if not call.output:  # of two outputs, the first is the answer
+            call.output = entry.id
+            del self._open[item.call_id]
+        return call
+
+    def _decide(self, entry: DecisionEntry) -> Call | None:
+        call = self.bound(entry)
+        if call is not None:
+            call.decisions.append(entry)
+            call.waits = entry.verdict == "hold"
+            call.not_started = ""
+            if bytes(entry.args):
+                call.decided_args = entry
+        return call
+
+    def _dispatch(self, entry: DispatchEntry) -> Call | None:
+        call = self.bound(entry)
+        if call is not None:
+            call.dispatches.append(entry)
+            call.dispatched_args = call.decided_args
+            call.waits = False
+            call.not_started = ""
+        return call
+
+    def _void(self, entry: NotStartedEntry) -> Call | None:
+        call = self._latest.get(entry.call_id)
+        if call and call.dispatches and call.dispatches[-1].id == entry.target:
+            call.not_started = entry.target
+        return call
+

@@ -1,0 +1,394 @@
+"""Entries: what a session is a tree of.
+
+*Context entries* (item, response, config, compaction, branch_summary) decide what the model gets;
+all others are *record entries*. Each class shows the members that the format gives its type; what
+it does not show stays in `line`, the source that every hash is taken over and every copy made of.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, TypeAlias, cast
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType, field
+
+from perdure.errors import CorruptLog
+from perdure.log.ids import ParentRef
+
+ERASED = "perdure:erased"
+"""Stands in the line of an entry whose body was erased, with the body's content hash."""
+
+MESSAGE = "perdure:message"
+"""Names, in the entry that came of it, the inbox message that an append consumed (LOG 3.1)."""
+
+SALT = "perdure:salt"
+"""128 random bits, so that the hash of a body that is gone tells nothing about it (LOG 7)."""
+
+Json: TypeAlias = dict[str, object]
+
+
+class Entry(Struct, frozen=True, kw_only=True):
+    """What all entries have."""
+
+    id: str = ""
+    parent: str | None = None
+    parents: tuple[ParentRef, ...] = ()
+    ts: str = ""
+    message: str = field(default="", name=MESSAGE)
+    erased: str = field(default="", name=ERASED)
+    """The content hash of a body that was erased; the other members are then empty."""
+    line: bytes = field(default=b"", name="\x7fline")
+    """The JSON text it was read from, or is written as, without a line end."""
+
+    @property
+    def members(self) -> Json:
+        """Everything the line holds."""
+        return msgspec.json.decode(self.line, type=Json)
+
+
+# --- context entries ---------------------------------------------------------------
+
+
+class ItemEntry(Entry, frozen=True, kw_only=True, tag="item"):
+    type: ClassVar[Literal["item"]] = "item"
+    item: Raw = Raw(b"{}")
+    response: str = ""
+    """The response that the model's item belongs to."""
+    visible: bool = True
+    source: Json | None = None
+    queued_from: str = ""
+    model_call_id: str = field(default="", name="perdure:model_call_id")
+    """The id the model gave a call that runs under another."""
+    terminate: bool = field(default=False, name="perdure:terminate")
+    """On an output: its result asks to end the drive."""
+
+
+class ResponseEntry(Entry, frozen=True, kw_only=True, tag="response"):
+    type: ClassVar[Literal["response"]] = "response"
+    response_id: str = ""
+    model: str = ""
+    status: str = ""
+    usage: Json | None = None
+    incomplete: object = None
+    error: object = None
+    request_hash: str = ""
+    latency_ms: int | float = 0
+    attempts: int = 1
+
+
+class ConfigEntry(Entry, frozen=True, kw_only=True, tag="config"):
+    """A change of settings. What is UNSET stays as it was."""
+
+    type: ClassVar[Literal["config"]] = "config"
+    model: str | UnsetType = UNSET
+    instructions: str | UnsetType = UNSET
+    instructions_parts: list[Json] | UnsetType = UNSET
+    instructions_omitted: list[Json] | UnsetType = UNSET
+    reasoning: Json | UnsetType = UNSET
+    text: Json | UnsetType = UNSET
+    tools_added: list[Json] = field(default_factory=list[Json])
+    tools_removed: list[str] = field(default_factory=list[str])
+    extra: Json = field(default_factory=dict[str, object])
+    replace: bool = False
+    omit: Json | UnsetType = UNSET
+
+
+class CompactionEntry(Entry, frozen=True, kw_only=True, tag="compaction"):
+    type: ClassVar[Literal["compaction"]] = "compaction"
+    first_kept: str = ""
+    summary: Raw = Raw(b"{}")
+    pinned: tuple[Raw, ...] = ()
+    config: Json = field(default_factory=dict[str, object])
+    tokens_before: int | float = 0
+    usage: Json | None = None
+
+
+class BranchSummaryEntry(Entry, frozen=True, kw_only=True, tag="branch_summary"):
+    type: ClassVar[Literal["branch_summary"]] = "branch_summary"
+    from_: str = field(default="", name="from")
+    summary: Raw = Raw(b"{}")
+    usage: Json | None = None
+
+
+# --- record entries ----------------------------------------------------------------
+
+
+class RunEntry(Entry, frozen=True, kw_only=True, tag="run"):
+    """The start or the end of a drive."""
+
+    type: ClassVar[Literal["run"]] = "run"
+    run_id: str = ""
+    phase: str = ""
+    source: str = ""
+    reason: str = ""
+    pending: tuple[str, ...] = ()
+    ref: str = ""
+    trigger: Json | None = None
+
+
+class DispatchEntry(Entry, frozen=True, kw_only=True, tag="dispatch"):
+    type: ClassVar[Literal["dispatch"]] = "dispatch"
+    call_id: str = ""
+    target: str = ""
+    idempotency_key: str = ""
+    effect: str = field(default="", name="perdure:effect")
+
+
+class DecisionEntry(Entry, frozen=True, kw_only=True, tag="decision"):
+    type: ClassVar[Literal["decision"]] = "decision"
+    call_id: str = ""
+    target: str = ""
+    verdict: str = ""
+    by: str = ""
+    reason: str = ""
+    args: Raw = Raw(b"")
+    """Empty if the call's own arguments stand."""
+    arguments: str = field(default="", name="perdure:arguments")
+    """The exact text of `args`, which is spelled canonically."""
+    suspended: bool = field(default=False, name="perdure:suspended")
+    """A hold after the dispatch because the tool waits (LOG 5.4)."""
+
+
+class QueuedEntry(Entry, frozen=True, kw_only=True, tag="queued"):
+    type: ClassVar[Literal["queued"]] = "queued"
+    item: Raw = Raw(b"{}")
+    mode: str = ""
+    trigger: Json | None = None
+    ref: str = ""
+    visible: bool = True
+    queue_id: str = field(default="", name="perdure:queue_id")
+    """The loop's name for it."""
+    again: str = field(default="", name="perdure:again")
+    """The queued entry that a drive's end closed and that this one stands for."""
+
+
+class LabelEntry(Entry, frozen=True, kw_only=True, tag="label"):
+    type: ClassVar[Literal["label"]] = "label"
+    target: str = ""
+    label: str | None = None
+    synthetic: bool = False
+
+
+class InfoEntry(Entry, frozen=True, kw_only=True, tag="info"):
+    type: ClassVar[Literal["info"]] = "info"
+    name: str = ""
+
+
+class EnvEntry(Entry, frozen=True, kw_only=True, tag="env"):
+    type: ClassVar[Literal["env"]] = "env"
+    cwd: str = ""
+    vcs: Json | None = None
+    files: Json | None = None
+    tools: Json | None = None
+    workspace: Json | None = None
+
+
+class OutcomeEntry(Entry, frozen=True, kw_only=True, tag="outcome"):
+    type: ClassVar[Literal["outcome"]] = "outcome"
+    kind: str = ""
+    target: str = ""
+    score: int | float | None = None
+    passed: bool | None = field(default=None, name="pass")
+    label: str = ""
+    details: object = None
+
+
+class LinkEntry(Entry, frozen=True, kw_only=True, tag="link"):
+    type: ClassVar[Literal["link"]] = "link"
+    rel: str = ""
+    session: str = ""
+    call_id: str = ""
+
+
+class CustomEntry(Entry, frozen=True, kw_only=True, tag="custom"):
+    type: ClassVar[Literal["custom"]] = "custom"
+    ns: str = ""
+    data: Raw = Raw(b"null")
+    call_id: str = ""
+
+
+# --- perdure's own facts (docs/format.md) --------------------------------------------
+
+
+class EndEntry(Entry, frozen=True, kw_only=True, tag="perdure:end"):
+    """The loop's own reason and cause of a drive's end, beside the format's (LOG 4.3)."""
+
+    type: ClassVar[Literal["perdure:end"]] = "perdure:end"
+    run_id: str = ""
+    reason: str = ""
+    cause: str = ""
+
+
+class OwedEntry(Entry, frozen=True, kw_only=True, tag="perdure:owed"):
+    """What a drive that ended still owes its queues (LOG 4.4)."""
+
+    type: ClassVar[Literal["perdure:owed"]] = "perdure:owed"
+    run_id: str = ""
+    queued: tuple[str, ...] = ()
+
+
+class ClosedEntry(Entry, frozen=True, kw_only=True, tag="perdure:closed"):
+    """A run is over (LOG 4.2)."""
+
+    type: ClassVar[Literal["perdure:closed"]] = "perdure:closed"
+    status: str = ""
+
+
+class NotStartedEntry(Entry, frozen=True, kw_only=True, tag="perdure:not_started"):
+    """A dispatch whose tool was provably not entered (LOG 5.1)."""
+
+    type: ClassVar[Literal["perdure:not_started"]] = "perdure:not_started"
+    call_id: str = ""
+    target: str = ""
+    """The dispatch entry."""
+    fence: str = ""
+
+
+class RefusedEntry(Entry, frozen=True, kw_only=True, tag="perdure:refused"):
+    """An inbox message that nothing came of (LOG 3.1); `perdure:message` names it."""
+
+    type: ClassVar[Literal["perdure:refused"]] = "perdure:refused"
+    reason: str = ""
+
+
+class StepEntry(Entry, frozen=True, kw_only=True, tag="perdure:step"):
+    """The start or the end of a step (LOG 5.5)."""
+
+    type: ClassVar[Literal["perdure:step"]] = "perdure:step"
+    call_id: str = ""
+    target: str = ""
+    phase: str = ""
+    name: str = ""
+    effect: str = ""
+
+
+class UnknownEntry(Entry, frozen=True, kw_only=True, tag="\x7fentry"):
+    """An entry of a type nobody knows, or one whose members have other types than they should."""
+
+    type: str = field(default="", name="\x7ftype")
+    malformed: str = field(default="", name="\x7fmalformed")
+    """For an entry of a known type: what is wrong with it."""
+
+
+AnyEntry: TypeAlias = (
+    ItemEntry
+    | ResponseEntry
+    | ConfigEntry
+    | CompactionEntry
+    | BranchSummaryEntry
+    | RunEntry
+    | DispatchEntry
+    | DecisionEntry
+    | QueuedEntry
+    | LabelEntry
+    | InfoEntry
+    | EnvEntry
+    | OutcomeEntry
+    | LinkEntry
+    | CustomEntry
+    | EndEntry
+    | OwedEntry
+    | ClosedEntry
+    | NotStartedEntry
+    | RefusedEntry
+    | StepEntry
+    | UnknownEntry
+)
+
+_KnownEntry: TypeAlias = (
+    ItemEntry
+    | ResponseEntry
+    | ConfigEntry
+    | CompactionEntry
+    | BranchSummaryEntry
+    | RunEntry
+    | DispatchEntry
+    | DecisionEntry
+    | QueuedEntry
+    | LabelEntry
+    | InfoEntry
+    | EnvEntry
+    | OutcomeEntry
+    | LinkEntry
+    | CustomEntry
+    | EndEntry
+    | OwedEntry
+    | ClosedEntry
+    | NotStartedEntry
+    | RefusedEntry
+    | StepEntry
+)
+
+TYPES = frozenset(
+    str(cls.__struct_config__.tag) for cls in cast("tuple[type[Entry], ...]", _KnownEntry.__args__)
+)
+"""The types that have a class of their own."""
+
+
+class _Envelope(Struct, frozen=True, kw_only=True):
+    """What an entry of any type has."""
+
+    type: str = ""
+    id: str = ""
+    parent: str | None = None
+    parents: tuple[ParentRef, ...] = ()
+    ts: str = ""
+    message: str = field(default="", name=MESSAGE)
+    erased: str = field(default="", name=ERASED)
+
+
+_ENTRY: msgspec.json.Decoder[_KnownEntry] = msgspec.json.Decoder(_KnownEntry)
+_ENVELOPE = msgspec.json.Decoder(_Envelope)
+_MEMBERS = msgspec.json.Decoder(dict[str, Raw])
+_set = msgspec.structs.force_setattr
+
+
+def decode_entry(line: bytes) -> AnyEntry:
+    """The entry of a line, not verified.
+
+    Raises:
+        CorruptLog: The line is no JSON object with an envelope.
+    """
+    entry: AnyEntry
+    try:
+        entry = _ENTRY.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        entry = _other(line)
+    _set(entry, "line", line)
+    return entry
+
+
+def _other(line: bytes) -> AnyEntry:
+    try:
+        envelope = _ENVELOPE.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise CorruptLog(f"not an entry: {error}") from None
+    malformed = ""
+    if envelope.type in TYPES:
+        try:
+            return _ENTRY.decode(_without_nulls(line))
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            malformed = str(error)
+    return UnknownEntry(
+        id=envelope.id,
+        parent=envelope.parent,
+        parents=envelope.parents,
+        ts=envelope.ts,
+        message=envelope.message,
+        erased=envelope.erased,
+        type=envelope.type,
+        malformed=malformed,
+    )
+
+
+def _without_nulls(line: bytes) -> bytes:
+    """The line without members that are null, which some writers give for absent ones."""
+    members = {n: raw for n, raw in _MEMBERS.decode(line).items() if bytes(raw) != b"null"}
+    return msgspec.json.encode(members)
+
+
+def starts_effect(entry: AnyEntry) -> bool:
+    """Whether something with an effect begins with it, so that a stop forbids it (LOG 3.5)."""
+    if isinstance(entry, StepEntry):
+        return entry.phase == "start"
+    return isinstance(entry, DispatchEntry)

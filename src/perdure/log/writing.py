@@ -1,0 +1,177 @@
+"""Making entries: a draft, sealed under its parent, is an entry with an id."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+import msgspec
+from msgspec import Raw
+
+from perdure.clock import Ids
+from perdure.errors import EntryRefused, NotIJson
+from perdure.log.entries import SALT, AnyEntry, decode_entry
+from perdure.log.ids import ENVELOPE, ParentRef, digest, entry_id
+from perdure.log.normalise import normalise
+
+RESERVED = frozenset((*ENVELOPE, "content"))
+"""Names that no member of a body may have."""
+
+NORMALISED = "normalised"
+
+
+class Draft:
+    """An entry that has no parent yet. Others name it by the draft itself (LOG 1.7)."""
+
+    __slots__ = ("body", "id", "parents", "type")
+
+    def __init__(
+        self,
+        type: str,  # noqa: A002 - the format's own name
+        body: Mapping[str, object],
+        *,
+        parents: tuple[ParentRef, ...] = (),
+    ) -> None:
+        self.type = type
+        self.body = dict(body)
+        """JSON values; `msgspec.Raw` for JSON text; a draft for the id it will have."""
+        self.parents = parents
+        self.id = ""
+        """Empty until it is sealed."""
+
+    def __repr__(self) -> str:
+        return f"Draft({self.type!r}, {self.body!r})"
+
+
+def salted(draft: Draft, ids: Ids) -> Draft:
+    """The draft, with a salt if its body could be guessed from its hash (LOG 7)."""
+    if SALT not in draft.body and _tells_something(draft):
+        draft.body[SALT] = ids.new("")
+    return draft
+
+
+_STRUCTURE: Mapping[str, frozenset[str]] = {
+    "dispatch": frozenset(),
+    "label": frozenset(),
+    "link": frozenset(),
+    "run": frozenset({"ref", "trigger"}),
+    "decision": frozenset({"reason", "args"}),
+    "response": frozenset({"error"}),
+}
+"""Of the types whose members say nothing of a user, those members that do."""
+
+
+def _tells_something(draft: Draft) -> bool:
+    content = _STRUCTURE.get(draft.type)
+    return content is None or not content.isdisjoint(draft.body)
+
+
+def seal(draft: Draft, parent: str | None, ts: str) -> AnyEntry:
+    """The entry of a draft; the draft gets its id.
+
+    Raises:
+        EntryRefused: A member has a name that belongs to the envelope, or the draft names another
+            that was not sealed.
+        NotIJson: The body holds what no JSON can, named by its path.
+    """
+    taken = RESERVED.intersection(draft.body)
+    if taken:
+        raise EntryRefused(f"a body must not have a member {min(taken)!r}")
+    text = _body_text(draft.body)
+    parents = tuple(sorted(draft.parents, key=_place))
+    draft.id = entry_id(draft.type, parent, parents, ts, digest(text))
+    envelope: dict[str, object] = {"id": draft.id, "parent": parent, "ts": ts, "type": draft.type}
+    if parents:
+        envelope["parents"] = parents
+    return decode_entry(_merge(text, envelope))
+
+
+def _place(ref: ParentRef) -> tuple[str, str]:
+    return ref.session, ref.entry
+
+
+def _body_text(body: Mapping[str, object]) -> bytes:
+    source = json_text(body)
+    text, changes = normalise(source)
+    if not changes:
+        return text
+    if NORMALISED in body:
+        raise EntryRefused(f"the body has a member {NORMALISED!r} already")
+    members = msgspec.json.decode(text, type=dict[str, Raw])
+    noted = {**members, NORMALISED: Raw(msgspec.json.encode(changes))}
+    return normalise(msgspec.json.encode(noted)).text
+
+
+def _merge(text: bytes, envelope: Mapping[str, object]) -> bytes:
+    members: dict[str, object] = {**msgspec.json.decode(text, type=dict[str, Raw]), **envelope}
+    names = sorted(members, key=lambda name: name.encode("utf-16-be"))
+    return msgspec.json.encode({name: members[name] for name in names})
+
+
+# --- values as JSON text -------------------------------------------------------------
+
+
+def json_text(value: object, path: str = "") -> bytes:
+    """A value as JSON text, exact: no number rounded, a lone surrogate as its escape.
+
+    Raises:
+        NotIJson: A part of it is of no JSON type, or not a finite number; the path says where.
+        EntryRefused: It names a draft that was not sealed.
+    """
+    return "".join(_pieces(value, path)).encode()
+
+
+_quote = json.encoder.encode_basestring_ascii
+
+
+def _pieces(value: object, path: str) -> list[str]:
+    match value:
+        case None:
+            return ["null"]
+        case bool():
+            return ["true" if value else "false"]
+        case str():
+            return [_string(value)]
+        case int():
+            return [str(value)]
+        case float():
+            if not math.isfinite(value):
+                raise NotIJson(f"{value!r} is not a number that JSON has", path=path)
+            return [repr(value)]
+        case Raw():
+            return [bytes(value).decode()]
+        case Draft():
+            if not value.id:
+                raise EntryRefused(f"{path}: the entry it names is not written yet")
+            return [_string(value.id)]
+        case Mapping():
+            return _object(cast("Mapping[object, object]", value), path)
+        case list() | tuple():
+            return _array(cast("Sequence[object]", value), path)
+        case _:
+            raise NotIJson(f"{type(value).__name__!r} is not a JSON type", path=path)
+
+
+def _string(text: str) -> str:
+    try:
+        return msgspec.json.encode(text).decode()
+    except UnicodeEncodeError:
+        return _quote(text)
+
+
+def _object(value: Mapping[object, object], path: str) -> list[str]:
+    pieces: list[str] = []
+    for name, member in value.items():
+        if type(name) is not str:
+            raise NotIJson(f"the member name {name!r} is not a string", path=path)
+        pieces += [",", _string(name), ":", *_pieces(member, f"{path}/{name}")]
+    return ["{", *pieces[1:], "}"]
+
+
+def _array(value: Sequence[object], path: str) -> list[str]:
+    pieces: list[str] = []
+    for index, element in enumerate(value):
+        pieces += [",", *_pieces(element, f"{path}/{index}")]
+    return ["[", *pieces[1:], "]"]

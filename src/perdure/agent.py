@@ -28,12 +28,15 @@ from perdure.loop import (
     Retry,
     Subscriber,
     ToolProvider,
+    ToolRecorder,
     Transcript,
     Trigger,
     begin,
     check_opening,
     resolve_tools,
+    visible_to_model,
 )
+from perdure.loop.model import check as check_model
 from perdure.models import Resolved, resolve
 from perdure.prompts import Input, prompt_items
 from perdure.result import RunResult, result_of
@@ -73,6 +76,8 @@ class Agent:
         middleware: What stands around the loop; the first is the outermost.
         retry: When a model call that failed before its answer began is made again.
         elicitor: Asks the user what a tool wants to know.
+        recorder: Takes the records that tools write.
+        keep: Which items of the transcript the model sees.
         grace: Seconds that a told tool has to end before it is cancelled.
         wind_down: Seconds that a cancelled caller waits for its run to end.
 
@@ -95,6 +100,8 @@ class Agent:
     middleware: Sequence[Middleware] = ()
     retry: Retry = dataclasses.field(default_factory=lambda: Retry(max_attempts=DEFAULT_ATTEMPTS))
     elicitor: Elicitor | None = None
+    recorder: ToolRecorder | None = None
+    keep: Callable[[Item], bool] = visible_to_model
     grace: float = DEFAULT_GRACE
     wind_down: float = DEFAULT_WIND_DOWN
     clock: Clock = dataclasses.field(default_factory=SystemClock, repr=False)
@@ -130,14 +137,19 @@ class Agent:
         handle = await self._begin(prompt_items(input), trigger)
         return result_of(await handle.wait())
 
-    def run_sync(self, input: Input) -> RunResult[str]:  # noqa: A002
+    def run_sync(
+        self,
+        input: Input,  # noqa: A002
+        *,
+        trigger: Trigger | None = None,
+    ) -> RunResult[str]:
         """`run`, for scripts. Ctrl-C aborts the run and raises KeyboardInterrupt.
 
         Raises:
             InsideEventLoop: An event loop is running in this thread; await `run` instead.
         """
         return background.run_sync(
-            lambda: self.run(input), name="Agent.run_sync", instead="Agent.run"
+            lambda: self.run(input, trigger=trigger), name="Agent.run_sync", instead="Agent.run"
         )
 
     def stream(self, input: Input, *, trigger: Trigger | None = None) -> RunStream:  # noqa: A002
@@ -148,13 +160,14 @@ class Agent:
     def session(
         self,
         *,
-        transcript: Iterable[Item] = (),
+        transcript: Transcript | Iterable[Item] = (),
         pending: Sequence[PendingCall] = (),
     ) -> Session:
         """A live conversation: `async with agent.session() as chat: await chat.send("hi")`.
 
         Args:
-            transcript: What was said before.
+            transcript: What was said before. A `Transcript` is taken as it is, with what it knows
+                of which model made its thoughts, and grows with the session.
             pending: What is known of the calls in it that have no output; one that is not listed
                 is taken for a call that may have run.
         """
@@ -175,7 +188,11 @@ class Agent:
         """Start a drive over a transcript that somebody else keeps; see `perdure.loop.begin`.
 
         The caller has checked that the drive may begin.
+
+        Raises:
+            ConfigError: The model could not send a request, for want of a key, say.
         """
+        await check_model(self._resolved.model)
         return begin(
             transcript,
             opening,
@@ -230,6 +247,8 @@ class Agent:
             middleware=tuple(self.middleware),
             retry=self.retry,
             elicitor=self.elicitor,
+            recorder=self.recorder,
+            keep=self.keep,
             grace=self.grace,
             wind_down=self.wind_down,
             clock=self.clock,

@@ -7,7 +7,7 @@ from typing import Generic, Literal, TypeVar
 
 from perdure.errors import PerdureError, RunFailed
 from perdure.loop import PendingCall, RunEnd
-from perdure.wire import Item, Message, UnknownItem, Usage
+from perdure.wire import Item, Usage
 
 OutputT_co = TypeVar("OutputT_co", covariant=True)
 
@@ -60,7 +60,7 @@ def result_of(end: RunEnd) -> RunResult[str]:
     Raises:
         RunFailed: The drive ended in error.
     """
-    text = answer(end)
+    text = end.answer
     result = RunResult(
         run_id=end.run_id,
         status="failed" if end.reason == "error" else end.reason,
@@ -76,17 +76,3 @@ def result_of(end: RunEnd) -> RunResult[str]:
     if end.reason == "error":
         raise RunFailed(result, end.error or PerdureError("unknown failure"))
     return result
-
-
-def answer(end: RunEnd) -> str:
-    """The text of the message that ends a drive's items; items of extension types do not count.
-
-    A cut answer is none, nor is what was said before a call.
-    """
-    if end.cause in ("length", "content_filter"):
-        return ""
-    for item in reversed(end.items):
-        if isinstance(item, UnknownItem) and ":" in item.type:
-            continue
-        return item.text if isinstance(item, Message) and item.role == "assistant" else ""
-    return ""

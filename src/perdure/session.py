@@ -75,11 +75,13 @@ class Session:
         self,
         agent: Agent,
         *,
-        transcript: Iterable[Item] = (),
+        transcript: Transcript | Iterable[Item] = (),
         pending: Sequence[PendingCall] = (),
     ) -> None:
         self._agent = agent
-        self._transcript = Transcript(transcript)
+        self._transcript = (
+            transcript if isinstance(transcript, Transcript) else Transcript(transcript)
+        )
         self._call_ids = CallIds(_call_ids(self._transcript.snapshot()))
         self._queues = Queues()
         self._subscribers: list[Subscriber] = []
@@ -140,6 +142,25 @@ class Session:
         """`send`, shown while it happens."""
         opening = Opening(prompts=prompt_items(input))
         return RunStream(lambda consumers: self._start(opening, trigger, consumers))
+
+    def stream_resume(self, *answers: Answer, trigger: Trigger | None = None) -> RunStream:
+        """`resume`, shown while it happens. What it refuses, entering the stream raises."""
+
+        async def start(consumers: Broadcast) -> DriveHandle:
+            self._refuse_if_running()
+            checked = check_answers(self._pending, answers, await self._agent.tools_now())
+            return await self._start(Opening(answers=checked), trigger, consumers)
+
+        return RunStream(start)
+
+    def stream_continue(self, *, trigger: Trigger | None = None) -> RunStream:
+        """`continue_`, shown while it happens. What it refuses, entering the stream raises."""
+
+        async def start(consumers: Broadcast) -> DriveHandle:
+            self._refuse_if_running()
+            return await self._start(Opening(), trigger, consumers)
+
+        return RunStream(start)
 
     def abort(self, cause: BaseException | str = "aborted") -> None:
         """Stop the drive that runs, if one does. The queues stay as they are."""

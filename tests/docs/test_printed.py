@@ -31,4 +31,8 @@ def test_a_snippet_prints_what_it_says(
 def test_a_line_that_is_missing_or_out_of_order_is_found() -> None:
     assert missing(["a", "b"], ["a", "x", "b"]) == []
     assert missing(["a", "b"], ["b", "a"]) == ["b"]
-    assert SAID.findall("x = 1\nprint(x)  # 1\nprint(\n    x,\n)\n  print(x)\n  # 2\n") == ["1", "2"]
+
+
+def test_a_comment_behind_a_print_or_below_it_is_what_it_says() -> None:
+    code = "x = 1  # one\nprint(x)  # 1\nif x:\n    print(x + x)\n    # 2\nprint()\n"
+    assert SAID.findall(code) == ["1", "2"]

@@ -36,7 +36,7 @@ class Scripted:
         effect: Effect = "once",
         sequential: bool = False,
         resource: str | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109 - a trait
+        timeout: float | None = None,
     ) -> None:
         self.name = name
         self.body = body

@@ -93,7 +93,7 @@ def refusal(a_tool: Tool, arguments: str) -> str:
     return str(caught.value)
 
 
-UTC = dt.timezone.utc
+UTC = dt.UTC
 
 VALUES: list[tuple[object, str, object]] = [
     (bool, "true", True),
@@ -143,7 +143,7 @@ VALUES: list[tuple[object, str, object]] = [
     (Size, "2", Size.L),
     (Literal[Color.RED], '"red"', Color.RED),
     (int | None, "null", None),
-    (Literal["a", None], "null", None),
+    (Literal["a", None], "null", None),  # noqa: PYI061 - both are known
     (int | str, '"1"', "1"),
     (int | str, "1", 1),
     (list[int], "[1, 2]", [1, 2]),
@@ -328,7 +328,7 @@ def test_reading_is_done_in_time_linear_in_the_text() -> None:
     asyncio.run(given(list[Item], f"[{many}]"))
 
 
-# --- RawTool -------------------------------------------------------------------------------
+# --- RawTool --------------------------------------------------------------------------
 
 RAW: dict[str, object] = {
     "type": "object",
@@ -415,7 +415,7 @@ async def test_a_raw_tool_gets_exact_plain_values() -> None:
     assert got == [{"path": "a", "n": 2**53 + 1, "f": 0.5, "big": [123456789012345678901234567890]}]
 
 
-# --- the digest ------------------------------------------------------------------------------
+# --- the digest -----------------------------------------------------------------------
 
 SAME = [
     ("", "{}"),

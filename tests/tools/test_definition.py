@@ -46,7 +46,7 @@ def plain(x: int = 1) -> str:
     return str(x)
 
 
-# --- definitions -----------------------------------------------------------------------------
+# --- definitions ----------------------------------------------------------------------
 
 
 def test_a_definition_always_has_a_description_and_parameters() -> None:
@@ -86,7 +86,7 @@ def test_the_hash_of_a_definition_is_over_its_canonical_json() -> None:
     assert definition_hash(tool(plain, effect="none")) == definition_hash(tool(plain))
 
 
-# --- sets of tools -----------------------------------------------------------------------------
+# --- sets of tools --------------------------------------------------------------------
 
 
 def test_a_set_keeps_the_order_and_finds_by_name() -> None:
@@ -115,6 +115,8 @@ def test_two_tools_of_one_name_are_refused() -> None:
 def test_what_is_no_tool_is_refused() -> None:
     with pytest.raises(ConfigError, match="is no tool"):
         ToolSet(["plain"])  # type: ignore[list-item]
+    with pytest.raises(ConfigError, match="is no function"):
+        ToolSet([ByHand])
 
 
 class Closing(ByHand):
@@ -143,7 +145,7 @@ async def test_a_set_closes_its_tools_in_order_and_joins_what_they_raise() -> No
     assert [str(error) for error in caught.value.exceptions] == ["a", "c"]
 
 
-# --- traits --------------------------------------------------------------------------------------
+# --- traits ---------------------------------------------------------------------------
 
 
 def test_a_tool_by_hand_has_the_defaults() -> None:
@@ -182,22 +184,26 @@ def test_an_unheard_of_effect_of_a_tool_by_hand_is_once() -> None:
     assert effect_of(Odd(), "{}") == "once"
 
 
-# --- wrapping --------------------------------------------------------------------------------------
+# --- wrapping -------------------------------------------------------------------------
 
 
-class Talkative(ByHand):
+class Talkative:
     """A tool that states every property there is, each unlike its default."""
 
-    name = "talkative"
-    description = "Talks."
-    parameters = {"type": "object", "properties": {}, "required": []}
-    strict = True
-    effect = "none"
-    sequential = True
-    resource = "disk"
-    timeout = 3.0
-    annotations = ToolAnnotations(title="Talk")
-    secrets = {"key": "env:KEY"}
+    def __init__(self) -> None:
+        self.name = "talkative"
+        self.description = "Talks."
+        self.parameters: dict[str, object] = {"type": "object"}
+        self.strict = True
+        self.effect = "none"
+        self.sequential = True
+        self.resource = "disk"
+        self.timeout = 3.0
+        self.annotations = ToolAnnotations(title="Talk")
+        self.secrets = {"key": "env:KEY"}
+
+    async def execute(self, call: Call) -> ToolResult:
+        return ToolResult("")
 
     def check(self, arguments: str) -> None:
         raise ConfigError(arguments)
@@ -209,7 +215,7 @@ class Talkative(ByHand):
 def test_the_tool_of_this_test_states_every_property() -> None:
     defaults = traits(ByHand())
     for field in dataclasses.fields(Traits):
-        assert getattr(Talkative, field.name) != getattr(defaults, field.name), field.name
+        assert getattr(Talkative(), field.name) != getattr(defaults, field.name), field.name
 
 
 @pytest.mark.parametrize("name", PROPERTIES)
@@ -220,13 +226,12 @@ def test_a_wrapper_forwards_every_property(name: str) -> None:
 
 @pytest.mark.parametrize("name", PROPERTIES)
 def test_a_wrapper_can_replace_every_property(name: str) -> None:
-    replaced = object()
-    outer = wrap(Talkative(), **{name: replaced})
-    assert getattr(outer, name) is replaced
-    others = [other for other in PROPERTIES if other != name]
-    assert [getattr(outer, other) for other in others] == [
-        getattr(outer, other) for other in others
-    ]
+    inner = Talkative()
+    overrides: dict[str, Any] = {name: object()}
+    outer = wrap(inner, **overrides)
+    for each in PROPERTIES:
+        expected = overrides.get(each, getattr(inner, each))
+        assert getattr(outer, each) == getattr(wrap(outer), each) == expected
     assert traits(wrap(outer)) == traits(outer)
 
 

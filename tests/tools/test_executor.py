@@ -31,8 +31,7 @@ from tests.tools.batches import (
     says,
 )
 
-
-# --- chains ------------------------------------------------------------------------------------
+# --- chains ---------------------------------------------------------------------------
 
 
 def jobs(*tools: Scripted | None) -> list[Job]:
@@ -52,7 +51,7 @@ def test_jobs_run_beside_each_other_unless_they_say_otherwise() -> None:
     assert chains([], sequential=True) == ()
 
 
-# --- running -----------------------------------------------------------------------------------
+# --- running --------------------------------------------------------------------------
 
 
 async def test_outcomes_stand_in_the_order_of_the_jobs() -> None:
@@ -206,7 +205,7 @@ async def test_a_tool_by_hand_may_return_any_value() -> None:
     assert outcome.result == ToolResult('{"a":1}')
 
 
-# --- the chain -----------------------------------------------------------------------------------
+# --- the chain ------------------------------------------------------------------------
 
 
 async def test_the_next_of_a_chain_starts_when_the_one_before_has_settled() -> None:
@@ -244,7 +243,7 @@ async def test_the_order_of_a_chain_is_the_models_order_whatever_fails() -> None
         assert settled < bench.log.lines.index(f"start c{after}")
 
 
-# --- on_start --------------------------------------------------------------------------------------
+# --- on_start -------------------------------------------------------------------------
 
 
 async def test_on_start_is_awaited_before_the_tool_and_inside_its_slot() -> None:
@@ -293,7 +292,7 @@ async def test_on_start_that_raises_keeps_the_tool_from_running() -> None:
     assert ran == ["c1"]
 
 
-# --- around ----------------------------------------------------------------------------------------
+# --- around ---------------------------------------------------------------------------
 
 
 class Around(Log):
@@ -413,14 +412,14 @@ async def test_around_cannot_make_known_what_nobody_knows() -> None:
     assert (lost.status, lost.may_have_run, lost.result) == ("failed", True, None)
 
 
-# --- the handle ----------------------------------------------------------------------------------------
+# --- the handle -----------------------------------------------------------------------
 
 
 async def test_a_tool_finds_its_call() -> None:
     async def body(call: Call) -> object:
         assert current_call() is call
         await asyncio.sleep(0)
-        return " ".join([current_call().id, call.name, call.idempotency_key, call.effect])
+        return f"{current_call().id} {call.name} {call.idempotency_key} {call.effect}"
 
     tool = Scripted(body, effect="keyed")
     batch = [
@@ -526,7 +525,7 @@ async def test_a_record_that_no_log_could_hold_is_refused_where_nobody_records_t
         await Call(id="c", name="t").write_record(namespace, data)
 
 
-# --- progress ----------------------------------------------------------------------------------------
+# --- progress -------------------------------------------------------------------------
 
 
 async def test_progress_comes_in_order_and_before_the_outcome() -> None:
@@ -615,7 +614,7 @@ async def test_progress_does_not_run_in_the_context_of_the_tool() -> None:
     assert seen == ["c0"]
 
 
-# --- hooks that fail -------------------------------------------------------------------------------------
+# --- hooks that fail ------------------------------------------------------------------
 
 
 async def test_a_subscriber_that_fails_stops_the_batch_and_every_job_still_settles() -> None:

@@ -60,7 +60,7 @@ def slow_to_stop(bench: Bench, seconds: float, then: Callable[[], object]) -> Sc
     return Scripted(body)
 
 
-# --- a stop ----------------------------------------------------------------------------------
+# --- a stop ---------------------------------------------------------------------------
 
 
 async def test_a_tool_without_an_effect_is_cancelled_at_once() -> None:
@@ -277,7 +277,7 @@ async def test_progress_from_the_grace_is_delivered() -> None:
     assert bench.log.lines == ["start c0", "progress c0 stopping", "settled c0 returned"]
 
 
-# --- deaf tools ------------------------------------------------------------------------------------
+# --- deaf tools -----------------------------------------------------------------------
 
 
 async def test_a_deaf_tool_is_abandoned_and_may_have_run(caplog: pytest.LogCaptureFixture) -> None:
@@ -381,7 +381,7 @@ async def test_a_late_result_that_nobody_can_take_is_logged(
     assert any(record.levelno == logging.ERROR for record in caplog.records)
 
 
-# --- timeouts ------------------------------------------------------------------------------------------
+# --- timeouts -------------------------------------------------------------------------
 
 
 async def test_a_tool_without_an_effect_that_outlives_its_time_has_failed() -> None:
@@ -473,7 +473,7 @@ async def test_a_stop_during_the_grace_of_a_timeout_can_end_it() -> None:
     assert outcome.may_have_run
 
 
-# --- cancelling the one who runs the batch -------------------------------------------------------------
+# --- cancelling the one who runs the batch --------------------------------------------
 
 
 async def test_cancelling_run_stops_without_grace_and_settles_every_job() -> None:
@@ -588,7 +588,7 @@ async def test_a_cancellation_at_any_moment_leaves_one_outcome_each(steps: int) 
     await assert_nothing_is_left()
 
 
-# --- interrupts and a closing event loop --------------------------------------------------------------------
+# --- interrupts and a closing event loop ----------------------------------------------
 
 
 def run_to_the_end(main: Callable[[], Awaitable[object]]) -> None:
@@ -668,3 +668,23 @@ def test_a_closing_event_loop_is_a_stop_without_grace() -> None:
         "c3": ["not_started"],
     }
     assert hooks.outcomes["c1"][0].may_have_run
+
+
+@pytest.mark.parametrize("where", ["on_start", "around"])
+async def test_an_interrupt_of_a_hook_is_raised_by_the_batch(where: str) -> None:
+    class Quitting(Log):
+        async def around(self, job: Job, enter: Enter) -> ToolResult:
+            if where == "around" and job.call_id == "c0":
+                raise KeyboardInterrupt
+            return await enter()
+
+        async def on_start(self, job: Job) -> None:
+            if where == "on_start" and job.call_id == "c0":
+                raise KeyboardInterrupt
+
+    bench = Bench(Scripted(forever), Scripted(forever), hooks=Quitting(), grace=100.0)
+    with pytest.raises(KeyboardInterrupt):
+        await bench.batch.run()
+    assert_one_outcome_each(bench)
+    assert bench.log.outcomes["c0"][0].entered == 0
+    await assert_nothing_is_left()

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from perdure.errors import InvalidArguments
 from perdure.tools import Call, check_value
@@ -130,7 +129,7 @@ print(json.dumps([json_schema(annotation) for annotation, _ in SCHEMAS]))
 @pytest.mark.parametrize("seed", ["0", "1", "4242"])
 def test_generation_is_the_same_in_every_process(seed: str) -> None:
     environment = {**os.environ, "PYTHONHASHSEED": seed}
-    printed = subprocess.run(
+    printed = subprocess.run(  # noqa: S603 - our own program
         [sys.executable, "-c", PRINT_SCHEMAS],
         cwd=ROOT,
         env=environment,

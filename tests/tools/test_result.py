@@ -81,6 +81,8 @@ LOOP.append(LOOP)
             [input_text("a"), input_image("https://x/y.png"), input_file(file_url="https://x")],
             (input_text("a"), input_image("https://x/y.png"), input_file(file_url="https://x")),
         ),
+        (["see: ", input_image("https://x")], (input_text("see: "), input_image("https://x"))),
+        (["a", "b"], '["a","b"]'),
         (ToolResult("x", details=7, terminate=True), "x"),
     ],
     ids=lambda value: repr(value)[:40],
@@ -141,7 +143,7 @@ def test_a_clean_output_has_no_original() -> None:
     assert ToolResult((input_text("é"),)).original is None
 
 
-# --- failures ------------------------------------------------------------------------------
+# --- failures -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

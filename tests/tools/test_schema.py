@@ -26,6 +26,7 @@ from typing import (
 import msgspec
 import pydantic
 import pytest
+from typing_extensions import TypeAliasType
 
 from perdure.errors import ConfigError
 from perdure.tools import json_schema
@@ -164,17 +165,18 @@ SCHEMAS: list[tuple[object, object]] = [
     (Annotated[dt.datetime, msgspec.Meta(tz=False)], STRING),
     (uuid.UUID, {"type": "string", "format": "uuid"}),
     (OrderId, STRING),
+    (TypeAliasType("Alias", list[int]), {"type": "array", "items": INTEGER}),
     (Literal["a", "b"], {"type": "string", "enum": ["a", "b"]}),
     (Literal[3, 1], {"type": "integer", "enum": [3, 1]}),
     (Literal[True], {"type": "boolean", "enum": [True]}),
     (Literal["auto", 1], {"type": ["string", "integer"], "enum": ["auto", 1]}),
-    (Literal["a", None], {"type": "string", "enum": ["a"]}),
+    (Literal["a", None], {"type": "string", "enum": ["a"]}),  # noqa: PYI061 - both are known
     (Color, {"type": "string", "enum": ["red", "green"]}),
     (Level, {"type": "integer", "enum": [1, 2]}),
     (Mixed, {"type": ["string", "integer"], "enum": ["a", 2]}),
-    (Optional[int], INTEGER),
+    (Optional[int], INTEGER),  # noqa: UP045 - both are known
     (int | None, INTEGER),
-    (Union[int, str], {"anyOf": [INTEGER, STRING]}),
+    (Union[int, str], {"anyOf": [INTEGER, STRING]}),  # noqa: UP007 - both are known
     (int | str | None, {"anyOf": [INTEGER, STRING]}),
     (list, {"type": "array", "items": {}}),
     (list[int], {"type": "array", "items": INTEGER}),

@@ -3,10 +3,10 @@
 Each shape of the corpus has a Python counterpart below that gives the same schema, or a reason why
 there is none. The corpus describes shapes as Go has them:
 
-* *optional and nullable*: `NotRequired[T | None]`, or `T | None = None` in a function.
+* *optional and nullable*: `NotRequired[T | None]`, or `T | None` in a function.
 * *embedded*: inheritance; the fields stand in place.
-* *shadowed*: a subclass that declares a field anew. That two embedded structs of equal depth tie and
-  the field vanishes has no counterpart: Python's method resolution order always decides.
+* *shadowed*: a subclass that declares a field anew. That two embedded structs of equal depth tie
+  and the field vanishes has no counterpart: Python's method resolution order always decides.
 * *pointer to the argument struct*: every Python argument is a reference; it is the same function.
 * *a type with its own text form*: `pathlib.Path`, which JSON has as a string.
 * *a type with its own JSON form*: `msgspec.Raw`, or `Any`: its shape is unknown.
@@ -36,7 +36,7 @@ class Nested(TypedDict):
     Tags: list[str]
 
 
-Everything = TypedDict(
+Everything = TypedDict(  # noqa: UP013 - as a class, its members would shadow their types
     "Everything",
     {
         "str": str,
@@ -118,7 +118,7 @@ def text_form(key: Path) -> str:
 
 
 def json_form(value: msgspec.Raw, word: Literal[1, 2]) -> str:
-    return f"{value} {word}"
+    return f"{value!r} {word}"
 
 
 def byte_arrays(slice: bytes, fixed: list[int]) -> str:  # noqa: A002 - the corpus' own name
@@ -129,7 +129,7 @@ def no_args() -> str:
     return ""
 
 
-SUPPLIED = {"type": "object", "properties": {"x": {"type": "string"}}}
+SUPPLIED: dict[str, object] = {"type": "object", "properties": {"x": {"type": "string"}}}
 
 
 def of_function(function: Callable[..., object], *, strict: bool = False) -> object:

@@ -39,7 +39,7 @@ async def run(function: Callable[..., object], arguments: str = "{}") -> ToolRes
 
 async def until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(PATIENCE):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - what is waited for happens in a thread
             await asyncio.sleep(0.001)
 
 
@@ -122,7 +122,8 @@ async def test_many_sync_tools_run_beside_each_other() -> None:
 
 async def test_progress_and_records_from_a_thread_arrive_in_order() -> None:
     class Port:
-        records: list[object] = []
+        def __init__(self) -> None:
+            self.records: list[object] = []
 
         async def write_record(self, call: Call, namespace: str, data: object) -> None:
             await asyncio.sleep(0)
@@ -174,7 +175,7 @@ async def test_a_sync_tool_can_wait_for_being_told() -> None:
     assert (outcome.status, outcome.result) == ("returned", ToolResult("enough"))
 
 
-# --- a tool that does not end (B079) -------------------------------------------------------------
+# --- a tool that does not end (B079) --------------------------------------------------
 
 
 def hanging(gate: threading.Event, entered: threading.Event) -> Callable[[], str]:
@@ -272,11 +273,14 @@ async def test_an_abandoned_thread_that_uses_its_handle_is_refused(gate: threadi
     def stray(call: Call) -> str:
         entered.set()
         gate.wait(PATIENCE)
-        for use in (lambda: call.progress("x"), lambda: call.block_on(call.write_record("a:b", 1))):
-            try:
-                use()
-            except CallEnded as error:
-                raised.append(error)
+        try:
+            call.progress("x")
+        except CallEnded as error:
+            raised.append(error)
+        try:
+            call.block_on(call.write_record("a:b", 1))
+        except CallEnded as error:
+            raised.append(error)
         return ""
 
     batch = Executor(clock=FakeClock()).batch([Job(tool=stray, call_id="c0")])
@@ -298,7 +302,8 @@ def test_a_thread_that_ends_after_its_loop_was_closed_harms_nobody(gate: threadi
         return "too late"
 
     async def main() -> None:
-        start_thread(work, name="test")
+        given_up = start_thread(work, name="test")
+        assert not given_up.done()
 
     asyncio.run(main())
     gate.set()
@@ -318,7 +323,7 @@ async def test_a_future_that_was_given_up_is_left_alone() -> None:
     assert failing.cancelled()
 
 
-# --- the process ---------------------------------------------------------------------------------------
+# --- the process ----------------------------------------------------------------------
 
 
 def program(body: str) -> subprocess.CompletedProcess[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 
 from perdure import Agent, ToolError, tool
+from perdure.cli.page import Page, Streamed
 from perdure.cli.render import Renderer
 from perdure.testing import LoopbackServer, ScriptedModel, Turn, call, reasoning, turn
 
@@ -69,7 +70,8 @@ async def run_demo(console: Console | None = None, *, seconds: float = EVENT_SEC
         )
         console.print(f"An Open Responses server listens at {server.base_url}.", highlight=False)
         console.print(f"user: {prompt}\n", style="bold", highlight=False)
-        renderer = Renderer(console)
+        page = Page(console)
+        renderer = Renderer(page, Streamed(page, console.file))
         async with agent.stream(prompt) as stream:
             async for event in stream.events():
                 renderer.show(event)

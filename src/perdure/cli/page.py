@@ -6,7 +6,7 @@ it comes into a terminal, or *held* until it is known to be the answer, for a fi
 
 from __future__ import annotations
 
-from typing import Literal, Protocol, TextIO
+from typing import IO, Literal, Protocol
 
 from rich.console import Console
 from rich.text import Text
@@ -15,6 +15,8 @@ from perdure.cli.text import Wrapper, one_line, visible
 
 CLIP = 400
 """The most columns of a text that the screen does not cut."""
+
+_Kind = Literal["text", "lines", "problem"]
 
 Mark = Literal["start", "progress", "good", "bad", "cut", "again", "heard"]
 
@@ -35,48 +37,76 @@ class Page:
 
     def __init__(self, console: Console) -> None:
         self.console = console
-        self._last: Literal["", "text", "lines"] = ""
+        self._last: _Kind | None = None
+        self._over = False
 
     def begin_text(self) -> bool:
         """Make room for a paragraph. Says whether one stands directly before it."""
         return self._begin("text")
 
+    def begin_problem(self) -> None:
+        """Make room for what went wrong."""
+        self._begin("problem")
+
+    def interrupted(self) -> None:
+        """Ctrl-C was pressed: the next line is written over the `^C` of the terminal."""
+        self._over = self.console.is_terminal
+
     def line(
-        self, mark: Mark, head: str, rest: str = "", *, style: str = "", whole: bool = False
+        self,
+        mark: Mark,
+        head: str,
+        rest: str = "",
+        *,
+        about: str = "",
+        style: str = "",
+        whole: bool = False,
     ) -> None:
         """One line about what happens.
 
         Args:
             mark: What kind of thing it is.
-            head: What it is about.
+            head: Its name.
             rest: What there is to say.
+            about: What tells it from others of its name.
             style: The style of both.
             whole: Let a long text take more lines, instead of cutting it.
         """
         self._begin("lines")
         sign, ascii_sign, colour = _MARKS[mark]
-        sign = ascii_sign if self.console.options.ascii_only else sign
-        text = Text.assemble((sign, colour), " ", (one_line(head), style or "bold"))
+        ascii_only = self.console.options.ascii_only
+        text = Text.assemble((ascii_sign if ascii_only else sign, colour), " ")
+        text.append(one_line(head), style or "bold")
+        if about:
+            text.append(f" {one_line(about)} {'->' if ascii_only else '→'}", "dim")
         if rest := one_line(rest):
             text.append(f" {rest}", style)
         on_screen = self.console.is_terminal and not whole
         text.truncate(self.console.width if on_screen else CLIP, overflow="ellipsis")
-        self.console.print(text, soft_wrap=not whole, highlight=False)
+        self._print(text, wrap=whole)
 
     def aside(self, text: str) -> None:
         """A paragraph that is not the answer."""
         if text.strip():
             if self.begin_text():
                 self.console.print()
-            self.console.print(Text(visible(text).strip("\n"), "dim"), highlight=False)
+            self._print(Text(visible(text).strip("\n"), "dim"))
 
     def note(self, text: str, style: str = "dim") -> None:
         """A line of the command's own."""
         self._begin("lines")
-        self.console.print(Text(one_line(text), style), highlight=False)
+        self._print(Text(one_line(text), style))
 
-    def _begin(self, kind: Literal["text", "lines"]) -> bool:
+    def _print(self, text: Text, *, wrap: bool = True) -> None:
+        """Where there is no terminal, lines stay as long as they are."""
+        on_screen = self.console.is_terminal
+        self.console.print(text, soft_wrap=not (wrap and on_screen), highlight=False)
+
+    def _begin(self, kind: _Kind) -> bool:
         before, self._last = self._last, kind
+        if self._over:
+            self._over = False
+            self.console.file.write("\r")
         if before and before != kind:
             self.console.print()
         return before == kind
@@ -102,7 +132,7 @@ class Voice(Protocol):
         ...
 
 
-def voice_for(page: Page, out: TextIO) -> Voice:
+def voice_for(page: Page, out: IO[str]) -> Voice:
     """Stream into a terminal; hold for anything else."""
     return Streamed(page, out) if out.isatty() else Held(page, out)
 
@@ -110,7 +140,7 @@ def voice_for(page: Page, out: TextIO) -> Voice:
 class Streamed:
     """Everything that is said, as it comes, broken at words."""
 
-    def __init__(self, page: Page, out: TextIO) -> None:
+    def __init__(self, page: Page, out: IO[str]) -> None:
         self._page = page
         self._out = out
         self._wrapper = Wrapper(lambda: page.console.width)
@@ -143,7 +173,7 @@ class Streamed:
 class Held:
     """The answer alone, exactly as the model wrote it. What else is said goes to the page."""
 
-    def __init__(self, page: Page, out: TextIO) -> None:
+    def __init__(self, page: Page, out: IO[str]) -> None:
         self._page = page
         self._out = out
         self._pieces: list[str] = []

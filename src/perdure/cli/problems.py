@@ -86,9 +86,10 @@ def show_problem(console: Console, problem: Problem, *, name: str = "perdure") -
     what = one_line(problem.what)
     if len(what) > LONGEST:
         what = what[:LONGEST] + "…"
-    console.print(Text.assemble((f"{name}: ", "bold red"), what), highlight=False)
+    told = Text.assemble((f"{name}: ", "bold red"), what)
     if problem.todo:
-        console.print(Text(f"  {one_line(problem.todo)}"), highlight=False)
+        told.append(f"\n  {one_line(problem.todo)}")
+    console.print(told, soft_wrap=not console.is_terminal, highlight=False)
 
 
 def _refusal(error: Rejected) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 
 from perdure.cli.page import Page, Voice
+from perdure.cli.problems import problem_of
 from perdure.errors import ToolPanic
 from perdure.loop import (
     Event,
@@ -12,14 +13,12 @@ from perdure.loop import (
     ItemUpdate,
     ModelRetry,
     PendingCall,
-    Queued,
     RunEnd,
     ToolEnd,
     ToolStart,
     ToolUpdate,
     TurnStart,
 )
-from perdure.result import answer
 from perdure.wire import (
     Item,
     Message,
@@ -63,6 +62,8 @@ class Renderer:
         self._joiner = SurrogateJoiner()
         self._streamed: set[str] = set()
         self._batch: dict[str, ToolStart] = {}
+        self._heard: list[str] = []
+        self._speaking = False
 
     def show(self, event: Event) -> None:
         """Show one event, if a person wants to see it."""
@@ -73,7 +74,7 @@ class Renderer:
                 self._streamed.clear()
             case ItemUpdate(stream=OutputTextDelta() | RefusalDelta() as delta):
                 self._streamed.add(delta.item_id)
-                self._voice.say(self._joiner.feed(delta.delta))
+                self._say(self._joiner.feed(delta.delta))
             case ItemEnd(item=item):
                 self._item_end(item)
             case ModelRetry():
@@ -86,58 +87,76 @@ class Renderer:
                 self._page.line("progress", event.name, _said(event.partial.output), style="dim")
             case ToolEnd():
                 self._tool_end(event)
-            case Queued(hidden=False):
-                self._page.line("heard", _text_of(event.item), style="magenta")
             case RunEnd():
                 self._run_end(event)
             case _:
                 pass
 
+    def heard(self, line: str) -> None:
+        """Show what was typed meanwhile: at once, or when the message that comes is whole."""
+        self._heard.append(line)
+        if not self._speaking:
+            self._show_heard()
+
+    def _show_heard(self) -> None:
+        for line in self._heard:
+            self._page.line("heard", line, style="magenta", whole=True)
+        self._heard.clear()
+
+    def _say(self, piece: str) -> None:
+        if piece:
+            self._speaking = True
+            self._voice.say(piece)
+
+    def _end_message(self) -> None:
+        self._say(self._joiner.end())
+        self._voice.end_message()
+        self._speaking = False
+        self._show_heard()
+
     def _item_end(self, item: Item) -> None:
         if isinstance(item, Reasoning):
             self._page.aside(text_of(item.summary) or text_of(item.content or ()))
         elif isinstance(item, Message) and item.role == "assistant":
-            rest = self._joiner.end()
-            self._voice.say(rest if item.id in self._streamed else rest + _text_of(item))
-            self._voice.end_message()
+            if item.id not in self._streamed:
+                self._say(_text_of(item))
+            self._end_message()
 
     def _retry(self, event: ModelRetry) -> None:
-        again = f"; trying again in {event.delay:.1f} s"
-        self._page.line("again", _reason(event.error) + again, style="yellow")
+        said = f"trying again in {event.delay:.1f} s: {problem_of(event.error).what}"
+        self._page.line("again", said, style="yellow")
 
     # --- calls ------------------------------------------------------------------------
 
     def _tool_end(self, event: ToolEnd) -> None:
-        name = self._told_apart(event)
+        name, about = event.name, self._told_apart(event)
         if event.output is None and not event.parent:
-            self._page.line("cut", name, _without_output(event), style="yellow")
+            said = _without_output(event)
+            self._page.line("cut", name, said, about=about, style="yellow")
         elif event.error is not None:
             said = event.output.text if event.output else _reason(event.error)
-            self._page.line("bad", name, said, style="red", whole=True)
+            self._page.line("bad", name, said, about=about, style="red", whole=True)
             if where := _where(event.error):
                 self._page.line("progress", where, style="dim", whole=True)
         else:
             result = event.output or event.result
             said = _said(result.output) if result else ""
-            self._page.line("good", name, said)
+            self._page.line("good", name, said, about=about)
 
     def _told_apart(self, event: ToolEnd) -> str:
-        """The name of a call, with its arguments where another of its batch has the same."""
+        """The arguments of a call, where another of its batch has the same name."""
         start = self._batch.get(event.call_id)
         alike = [one for one in self._batch.values() if one.name == event.name]
         if start is None or len(alike) < 2:
-            return event.name
+            return ""
         shown = " ".join(start.arguments.split())
-        return f"{event.name} {shown if len(shown) <= ARGUMENTS else shown[:ARGUMENTS] + '…'}"
+        return shown if len(shown) <= ARGUMENTS else shown[:ARGUMENTS] + "…"
 
     # --- the end ----------------------------------------------------------------------
 
     def _run_end(self, end: RunEnd) -> None:
-        rest = self._joiner.end()
-        if rest:
-            self._voice.say(rest)
-        self._voice.end_message()
-        self._voice.end("" if end.withheld else answer(end))
+        self._end_message()
+        self._voice.end(end.answer)
         turns = _count(end.turns, "turn")
         if end.reason == "aborted":
             self._page.line("cut", "interrupted", style="yellow")
@@ -147,8 +166,8 @@ class Renderer:
         elif end.reason == "input_required":
             self._page.line("cut", "calls wait for an answer:", _names(end.pending), style="yellow")
         elif end.reason == "done" and self._footer:
-            used = f"{end.usage.input_tokens} tokens in, {end.usage.output_tokens} out"
-            self._page.note(f"{turns}, {used}")
+            tokens = _count(end.usage.input_tokens, "token")
+            self._page.note(f"{turns}, {tokens} in, {end.usage.output_tokens} out")
 
 
 # --- words ------------------------------------------------------------------------------
@@ -183,9 +202,9 @@ def _reason(error: BaseException) -> str:
 def _where(error: BaseException) -> str:
     """The place in the tool where it raised what it should not have."""
     cause = error.__cause__ if isinstance(error, ToolPanic) else None
-    frames = traceback.extract_tb(cause.__traceback__) if cause is not None else []
-    if not frames:
+    if cause is None or cause.__traceback__ is None:
         return ""
+    frames = traceback.extract_tb(cause.__traceback__)
     return f"{type(cause).__name__} at {frames[-1].filename}:{frames[-1].lineno}"
 
 

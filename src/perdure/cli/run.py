@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable
-from typing import TextIO
+from typing import TextIO, cast
 
 from rich.console import Console
 
 from perdure.agent import Agent
 from perdure.cli.jsonlines import event_line, result_line
 from perdure.cli.page import Page, voice_for
-from perdure.cli.problems import Problem, Unusable, problem_of, show_problem
+from perdure.cli.problems import FAILED, Unusable, problem_of, show_problem
 from perdure.cli.render import Renderer
 from perdure.cli.setup import Options, agent_of
 from perdure.cli.terminal import answer_stream, die_of_next_interrupt, on_interrupt, write_line
@@ -22,7 +22,9 @@ from perdure.result import RunResult, Status
 from perdure.stream import RunStream
 
 _CODES: dict[Status, int] = {"done": 0, "stopped": 3, "input_required": 4, "aborted": 130}
-"""The exit code of each status; a failure's depends on what failed."""
+
+PATIENCE = 0.3
+"""Seconds that a run which was told to stop may take before somebody says why it takes so long."""
 
 
 def run_command(prompt: str, options: Options, *, as_json: bool = False) -> int:
@@ -41,7 +43,7 @@ def run_command(prompt: str, options: Options, *, as_json: bool = False) -> int:
         try:
             said = _prompt(prompt)
             agent = agent_of(options)
-            return asyncio.run(_run(agent, said, options.model or "", console, out, as_json))
+            return asyncio.run(_run(agent, said, console=console, out=out, as_json=as_json))
         except PerdureError as error:
             problem = problem_of(error, options.model or "")
             show_problem(console, problem)
@@ -60,36 +62,57 @@ def _prompt(given: str) -> str:
     return text.rstrip("\n") if given == "-" else text
 
 
-async def _run(
-    agent: Agent, prompt: str, model: str, console: Console, out: TextIO, as_json: bool
-) -> int:
+async def _run(agent: Agent, prompt: str, *, console: Console, out: TextIO, as_json: bool) -> int:
     page = Page(console)
-    show: Callable[[Event], None] = Renderer(page, voice_for(page, out)).show
-    if as_json:
-        show = lambda event: write_line(out, event_line(event))  # noqa: E731
+    show = _json_to(out) if as_json else Renderer(page, voice_for(page, out)).show
     async with agent.stream(prompt) as stream:
-        result, problem = await _watch(stream, show, model)
-    code = problem.code if problem else _CODES.get(result.status, 1)
+        result, error = await _watch(stream, show, page)
+    problem = problem_of(error, str(agent.model)) if error else None
     if problem:
+        page.begin_problem()
         show_problem(console, problem)
+    code = problem.code if problem else exit_code(result.status)
     if as_json:
         write_line(out, result_line(result, code, problem))
     return code
 
 
+def exit_code(status: Status) -> int:
+    """The exit code of a run that ended in this status; what failed may know better."""
+    return _CODES.get(status, FAILED)
+
+
+def _json_to(out: TextIO) -> Callable[[Event], None]:
+    return lambda event: write_line(out, event_line(event))
+
+
 async def _watch(
-    stream: RunStream, show: Callable[[Event], None], model: str
-) -> tuple[RunResult[str], Problem | None]:
-    """Show a run until it ends. Ctrl-C stops it, a second one the process."""
+    stream: RunStream, show: Callable[[Event], None], page: Page
+) -> tuple[RunResult[str], BaseException | None]:
+    """Show a run until it ends. Ctrl-C stops it; a second one ends the process."""
+    waits = asyncio.Event()
 
     def stop() -> None:
         die_of_next_interrupt()
         stream.abort("interrupted")
+        page.interrupted()
+        waits.set()
 
-    with on_interrupt(stop):
-        async for event in stream.events():
-            show(event)
+    patience = asyncio.create_task(_say_it_takes_time(waits, page))
+    try:
+        with on_interrupt(stop):
+            async for event in stream.events():
+                show(event)
+    finally:
+        patience.cancel()
     try:
         return await stream.result(), None
-    except RunFailed as error:
-        return error.result, problem_of(error, model)
+    except RunFailed as error:  # pyright: ignore[reportUnknownVariableType] - of what, says nobody
+        failed = cast("RunFailed[RunResult[str]]", error)
+        return failed.result, failed.cause
+
+
+async def _say_it_takes_time(stopping: asyncio.Event, page: Page) -> None:
+    await stopping.wait()
+    await asyncio.sleep(PATIENCE)
+    page.note("waiting for what still runs; Ctrl-C again leaves at once")

@@ -8,7 +8,8 @@ from typing import NamedTuple
 from perdure.agent import DEFAULT_MAX_TURNS, Agent
 from perdure.cli.problems import Unusable
 from perdure.cli.toolfiles import load_tools
-from perdure.models import schemes
+from perdure.loop.model import check
+from perdure.models import resolve, schemes
 
 
 class Options(NamedTuple):
@@ -17,7 +18,8 @@ class Options(NamedTuple):
     model: str | None
     tools: Sequence[str] = ()
     instructions: str = ""
-    max_turns: int = DEFAULT_MAX_TURNS
+    max_turns: int | None = None
+    """None is the default of an `Agent`."""
 
 
 def agent_of(options: Options) -> Agent:
@@ -36,5 +38,14 @@ def agent_of(options: Options) -> Agent:
         options.model,
         instructions=options.instructions,
         tools=load_tools(options.tools),
-        max_turns=options.max_turns,
+        max_turns=options.max_turns or DEFAULT_MAX_TURNS,
     )
+
+
+async def check_model(model: str) -> None:
+    """See whether a model could be asked, before somebody has typed a question.
+
+    Raises:
+        ConfigError: It could not, for want of a key, say.
+    """
+    await check(resolve(model).model)

@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import re
 import signal
 import sys
 import termios
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import TextIO
+from typing import TextIO, cast
 
 _C1 = re.compile("[\x7f-\x9f]")
 
 
 @contextmanager
-def answer_stream() -> Iterator[TextIO]:
+def answer_stream() -> Generator[TextIO]:
     """Standard output, for the answer alone.
 
     What anybody else writes there, a tool that prints or a program it starts, goes to standard
     error for as long as the block runs.
     """
-    out, error = sys.stdout, sys.stderr
-    out.flush()
-    with open(os.dup(out.fileno()), "w", encoding=out.encoding, errors="replace") as own:
+    out, error = cast("io.TextIOWrapper", sys.stdout), sys.stderr
+    out.reconfigure(line_buffering=True)
+    with os.fdopen(os.dup(out.fileno()), "w", encoding=out.encoding, errors="replace") as own:
         saved = os.dup(out.fileno())
         os.dup2(error.fileno(), out.fileno())
         try:
@@ -46,7 +47,7 @@ def write_line(out: TextIO, line: bytes) -> None:
 
 
 @contextmanager
-def on_interrupt(handler: Callable[[], None]) -> Iterator[None]:
+def on_interrupt(handler: Callable[[], None]) -> Generator[None]:
     """Let Ctrl-C call `handler` on the running event loop, instead of raising."""
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGINT, handler)
@@ -63,7 +64,7 @@ def die_of_next_interrupt() -> None:
 
 
 @contextmanager
-def lines_typed(heard: Callable[[str], None]) -> Iterator[None]:
+def lines_typed(heard: Callable[[str], None]) -> Generator[None]:
     """Give every line that is typed while the block runs to `heard`.
 
     What is typed is not echoed, so that it does not mix with what is written. A line that is not

@@ -62,16 +62,16 @@ class Wrapper:
     def feed(self, piece: str) -> str:
         """What can be written now."""
         out: list[str] = []
-        for token in _TOKEN.findall(piece):
-            if token == "\n":
+        for found in _PIECE.findall(piece):
+            if found == "\n":
                 out.append(self._end_word() + "\n")
                 self._end_line()
-            elif token.isspace():
+            elif found.isspace():
                 out.append(self._end_word() if self._word else "")
                 self._open = False
-                self._gap += token
+                self._gap += found
             else:
-                out.append(self._grow(token))
+                out.append(self._grow(found))
         return "".join(out)
 
     def end(self) -> str:
@@ -81,15 +81,15 @@ class Wrapper:
         self._fenced = False
         return rest
 
-    def _grow(self, token: str) -> str:
+    def _grow(self, letters: str) -> str:
         if len(self._start) < len(_FENCE):
-            self._start += token
-        if _is_wide(token):  # a line may break before and after it
-            before = self._end_word()
+            self._start += letters
+        if _is_wide(letters):  # a line may break before and after it
+            before = self._end_word() if self._word else ""
             self._open = False
-            self._word = token
+            self._word = letters
             return before + self._end_word()
-        self._word += token
+        self._word += letters
         if not self._as_it_is() and cell_len(self._word) < self._width():
             return ""
         out = self._end_word()
@@ -126,11 +126,11 @@ class Wrapper:
 
 _FENCE = "```"
 _WIDE = "\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60"
-_TOKEN = re.compile(rf"\n|[^\S\n]+|[{_WIDE}]|[^\s{_WIDE}]+")
+_PIECE = re.compile(rf"\n|[^\S\n]+|[{_WIDE}]|[^\s{_WIDE}]+")
 
 
-def _is_wide(token: str) -> bool:
-    return len(token) == 1 and cell_len(token) > 1
+def _is_wide(letters: str) -> bool:
+    return len(letters) == 1 and cell_len(letters) > 1
 
 
 def _columns(text: str, column: int) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import module_from_spec
 from pathlib import Path
@@ -114,7 +114,7 @@ class _ToolFile:
             )
         if id(value) not in self._made:
             try:
-                self._made[id(value)] = as_tool(cast("Callable[..., object]", value))
+                self._made[id(value)] = as_tool(value)
             except ConfigError as error:
                 raise BadToolFile(f"{self._shown}: {error}") from error
         return self._made[id(value)]

@@ -30,6 +30,11 @@ Elsewhere = Callable[[str], tuple[DispatchEntry, ...]]
 """All dispatches of a call's entry, in the session and where it was forked from."""
 
 
+def nowhere(entry: str) -> tuple[DispatchEntry, ...]:  # noqa: ARG001 - the port's signature
+    """Finds no dispatch."""
+    return ()
+
+
 @dataclasses.dataclass(slots=True, kw_only=True, eq=False)
 class Call:
     """A function call on a path. It changes as the path grows."""
@@ -53,7 +58,7 @@ class Call:
     """The last decision holds it, and no dispatch follows."""
     not_started: str = ""
     """The last dispatch, if a counting `perdure:not_started` names it (LOG 5.1)."""
-    find: Elsewhere = lambda entry: ()
+    find: Elsewhere
     """Finds its dispatches, on this path or off it."""
 
     @property
@@ -134,9 +139,7 @@ def _arguments(decision: DecisionEntry | None) -> str:
 class CallsFold:
     """The calls of a path, entry by entry."""
 
-    def __init__(
-        self, *, promised: bool = False, elsewhere: Elsewhere = lambda entry: ()
-    ) -> None:
+    def __init__(self, *, promised: bool, elsewhere: Elsewhere) -> None:
         self._promised = promised
         self._elsewhere = elsewhere
         self._by_entry: dict[str, Call] = {}
@@ -222,4 +225,3 @@ class CallsFold:
         if call and call.dispatches and call.dispatches[-1].id == entry.target:
             call.not_started = entry.target
         return call
-

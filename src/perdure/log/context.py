@@ -8,7 +8,7 @@ items: thoughts of models other than the one in force, and entries by their ids.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import msgspec
 
@@ -22,7 +22,7 @@ from perdure.log.entries import (
 )
 from perdure.log.settings import Settings, SettingsFold
 from perdure.loop import Items
-from perdure.wire import Item, Reasoning, UnknownItem, decode_item
+from perdure.wire import Item, Reasoning, UnknownItem, decode_item, encode
 from perdure.wire.values import Source
 
 OTHER_MODELS = "other_models"
@@ -59,6 +59,8 @@ class Context(NamedTuple):
     items: Items
     item_entries: Sequence[str]
     """The entry of each item."""
+    entries: Sequence[str]
+    """What it was made from: the path, or the last compaction and what it kept of the path."""
     omitted: tuple[Omission, ...]
 
 
@@ -69,6 +71,13 @@ class _Contribution(NamedTuple):
     """For a thought of a response: the model in force when it was written."""
 
 
+class _Place(NamedTuple):
+    """Where an entry stands on the path, and how many contributions before it."""
+
+    entry: int
+    contribution: int
+
+
 class ContextFold:
     """The context of a path, entry by entry. An append costs itself (DESIGN 7)."""
 
@@ -77,7 +86,9 @@ class ContextFold:
         self.faults: list[str] = []
         """What is wrong with the last entry, as far as the context goes."""
         self._all: list[_Contribution] = []  # of the whole path
-        self._before: dict[str, int] = {}  # how many of them stand before each entry
+        self._path: list[str] = []
+        self._places: dict[str, _Place] = {}
+        self._from: list[str] = []  # what the context is made from
         self._window: list[_Contribution] = []  # since the last compaction, with its own
         self._items: list[Item] = []  # of the window, what is not omitted
         self._entries: list[str] = []
@@ -87,7 +98,9 @@ class ContextFold:
     def apply(self, entry: AnyEntry) -> Item | None:
         """Take an entry; returns its item, if it has one."""
         self.faults.clear()
-        self._before[entry.id] = len(self._all)
+        self._places[entry.id] = _Place(len(self._path), len(self._all))
+        self._path.append(entry.id)
+        self._from.append(entry.id)
         match entry:
             case ItemEntry():
                 item = item_of(entry.item)
@@ -106,8 +119,12 @@ class ContextFold:
     @property
     def items(self) -> Items:
         """The items, as a snapshot that costs nothing."""
-        if len(self._snapshot) != len(self._items):
-            self._snapshot = Items(self._items, len(self._items), self._snapshot.memo)
+        return self.first_items(len(self._items))
+
+    def first_items(self, count: int) -> Items:
+        """The first items of the context."""
+        if len(self._snapshot) != count:
+            self._snapshot = Items(self._items, count, self._snapshot.memo)
         return self._snapshot
 
     @property
@@ -118,7 +135,11 @@ class ContextFold:
     def context(self) -> Context:
         """The context now; later entries do not show in it."""
         return Context(
-            self.settings.current, self.items, tuple(self._entries), tuple(self._omitted)
+            self.settings.current,
+            self.items,
+            tuple(self._entries),
+            tuple(self._from),
+            tuple(self._omitted),
         )
 
     def model_of(self, entry: str) -> str:
@@ -176,29 +197,30 @@ class ContextFold:
             self._show(contribution)
 
     def _compact(self, entry: CompactionEntry) -> None:
-        first = self._before.get(entry.first_kept)
+        first = self._places.get(entry.first_kept)
         if first is None or entry.first_kept == entry.id:
             self.faults.append(f"first_kept {entry.first_kept!r} is not on the path")
-            first = len(self._all)
+            first = self._places[entry.id]
         try:
             self.settings.restart(entry.config, entry.id)
         except msgspec.ValidationError as error:
             self.faults.append(f"the checkpoint is malformed: {error}")
         own = [item_of(raw) for raw in (entry.summary, *entry.pinned)]
-        self._window = [_Contribution(entry.id, item) for item in own] + self._all[first:]
+        self._window = [_Contribution(entry.id, item) for item in own] + self._all[
+            first.contribution :
+        ]
+        self._from = [entry.id, *self._path[first.entry : -1]]
         self._rebuild()
 
 
-def context_json(context: Context, path: Sequence[str]) -> dict[str, object]:
-    """A context as the format's test data shows it; `path` are the ids of the leaf's path."""
-    from perdure.wire import encode
-
+def context_json(context: Context) -> dict[str, object]:
+    """A context as the format's test data shows it."""
     shown: dict[str, object] = {
         "settings": context.settings.as_json(),
         "items": [msgspec.Raw(encode(item)) for item in context.items],
-        "entries": list(path),
+        "entries": list(context.entries),
         "item_entries": list(context.item_entries),
     }
     if context.omitted:
-        shown["omitted"] = [cast("dict[str, str]", o._asdict()) for o in context.omitted]
+        shown["omitted"] = [{"entry": o.entry, "reason": o.reason} for o in context.omitted]
     return shown

@@ -39,8 +39,10 @@ class Drive:
     """Recomputed; once it has ended."""
     pending: tuple[str, ...] = ()
     """Recomputed, in path order; once it has ended."""
-    source: Literal["input", "resume", ""] = ""
-    """Recomputed; empty if the segment is, and either would do."""
+    content: bool = False
+    """An item or a response stands in it."""
+    first_action: Literal["input", "resume", ""] = ""
+    """What its first output, decision or dispatch says it began from."""
     response: ResponseEntry | None = None
     """Its last response."""
     acted: bool = False
@@ -51,6 +53,11 @@ class Drive:
     @property
     def run_id(self) -> str:
         return self.start.run_id
+
+    @property
+    def source(self) -> Literal["input", "resume", ""]:
+        """Recomputed; empty if the segment is, and either would do."""
+        return self.first_action or ("input" if self.content else "")
 
 
 class DrivesFold:
@@ -84,7 +91,7 @@ class DrivesFold:
                 self.response, self.response_calls = entry, response_calls
                 if self.open:
                     self.open.response = entry
-                    self.open.source = self.open.source or "input"
+                    self.open.content = True
             case ItemEntry() | DecisionEntry() | DispatchEntry():
                 if self.open:
                     self._touch(self.open, entry, about)
@@ -113,25 +120,17 @@ class DrivesFold:
     def _touch(
         self, drive: Drive, entry: ItemEntry | DecisionEntry | DispatchEntry, about: Call | None
     ) -> None:
-        if about is None:  # a message: what follows decides what the drive began from
-            drive.source = drive.source or "input"
+        drive.content = drive.content or isinstance(entry, ItemEntry)
+        if about is None:
             return
-        made = about.entry == entry.id
-        earlier = about.entry in self._before and not made
-        first = not drive.acted and not any(one.dispatches for one in drive.calls.values())
         drive.calls.setdefault(about.entry, about)
-        if made:
-            drive.source = drive.source or "input"
+        if about.entry == entry.id:  # its function call, which takes nothing up
             return
-        if first and earlier and drive.response is None:
-            drive.source = "resume"
-        elif first:
-            drive.source = drive.source or "input"
+        if not drive.first_action:
+            drive.first_action = "resume" if about.entry in self._before else "input"
         drive.acted = drive.acted or not isinstance(entry, DispatchEntry)
 
-    def verdict(
-        self, drive: Drive, calls: CallsFold
-    ) -> tuple[tuple[str, ...], CoreReason]:
+    def verdict(self, drive: Drive, calls: CallsFold) -> tuple[tuple[str, ...], CoreReason]:
         """The pending calls and the reason that an end of `drive` has now."""
         open_calls = [call for call in calls.open.values() if call.entry in drive.calls]
         return tuple(call.call_id for call in open_calls), self._reason(drive, open_calls, calls)
@@ -154,6 +153,9 @@ class DrivesFold:
 
 def _core_state(call: Call) -> str:
     """The state without perdure's own entries, which a foreign reader does not know."""
+    verdict = call.decisions[-1].verdict if call.decisions else ""
+    if verdict in ("reject", "answer"):
+        return verdict
     if call.waits:
         return "held"
     return "in_flight" if call.dispatches or call.elsewhere else "never_started"

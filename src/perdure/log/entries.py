@@ -50,6 +50,8 @@ class Entry(Struct, frozen=True, kw_only=True):
 
 
 class ItemEntry(Entry, frozen=True, kw_only=True, tag="item"):
+    """An item of the transcript."""
+
     type: ClassVar[Literal["item"]] = "item"
     item: Raw = Raw(b"{}")
     response: str = ""
@@ -64,6 +66,8 @@ class ItemEntry(Entry, frozen=True, kw_only=True, tag="item"):
 
 
 class ResponseEntry(Entry, frozen=True, kw_only=True, tag="response"):
+    """What became of one model call; it stands behind its output items."""
+
     type: ClassVar[Literal["response"]] = "response"
     response_id: str = ""
     model: str = ""
@@ -94,6 +98,8 @@ class ConfigEntry(Entry, frozen=True, kw_only=True, tag="config"):
 
 
 class CompactionEntry(Entry, frozen=True, kw_only=True, tag="compaction"):
+    """The path before `first_kept`, folded into a summary."""
+
     type: ClassVar[Literal["compaction"]] = "compaction"
     first_kept: str = ""
     summary: Raw = Raw(b"{}")
@@ -104,6 +110,8 @@ class CompactionEntry(Entry, frozen=True, kw_only=True, tag="compaction"):
 
 
 class BranchSummaryEntry(Entry, frozen=True, kw_only=True, tag="branch_summary"):
+    """What a branch that was left is worth remembering for."""
+
     type: ClassVar[Literal["branch_summary"]] = "branch_summary"
     from_: str = field(default="", name="from")
     summary: Raw = Raw(b"{}")
@@ -127,6 +135,8 @@ class RunEntry(Entry, frozen=True, kw_only=True, tag="run"):
 
 
 class DispatchEntry(Entry, frozen=True, kw_only=True, tag="dispatch"):
+    """A call is about to enter its tool."""
+
     type: ClassVar[Literal["dispatch"]] = "dispatch"
     call_id: str = ""
     target: str = ""
@@ -135,6 +145,8 @@ class DispatchEntry(Entry, frozen=True, kw_only=True, tag="dispatch"):
 
 
 class DecisionEntry(Entry, frozen=True, kw_only=True, tag="decision"):
+    """What was decided about a call."""
+
     type: ClassVar[Literal["decision"]] = "decision"
     call_id: str = ""
     target: str = ""
@@ -150,6 +162,8 @@ class DecisionEntry(Entry, frozen=True, kw_only=True, tag="decision"):
 
 
 class QueuedEntry(Entry, frozen=True, kw_only=True, tag="queued"):
+    """An input was accepted, and is owed until an item names it."""
+
     type: ClassVar[Literal["queued"]] = "queued"
     item: Raw = Raw(b"{}")
     mode: str = ""
@@ -163,6 +177,8 @@ class QueuedEntry(Entry, frozen=True, kw_only=True, tag="queued"):
 
 
 class LabelEntry(Entry, frozen=True, kw_only=True, tag="label"):
+    """A name for an entry; null takes it back."""
+
     type: ClassVar[Literal["label"]] = "label"
     target: str = ""
     label: str | None = None
@@ -170,11 +186,15 @@ class LabelEntry(Entry, frozen=True, kw_only=True, tag="label"):
 
 
 class InfoEntry(Entry, frozen=True, kw_only=True, tag="info"):
+    """What the session is called."""
+
     type: ClassVar[Literal["info"]] = "info"
     name: str = ""
 
 
 class EnvEntry(Entry, frozen=True, kw_only=True, tag="env"):
+    """Where the work happens, until the next one."""
+
     type: ClassVar[Literal["env"]] = "env"
     cwd: str = ""
     vcs: Json | None = None
@@ -184,6 +204,8 @@ class EnvEntry(Entry, frozen=True, kw_only=True, tag="env"):
 
 
 class OutcomeEntry(Entry, frozen=True, kw_only=True, tag="outcome"):
+    """A judgement on an entry."""
+
     type: ClassVar[Literal["outcome"]] = "outcome"
     kind: str = ""
     target: str = ""
@@ -194,6 +216,8 @@ class OutcomeEntry(Entry, frozen=True, kw_only=True, tag="outcome"):
 
 
 class LinkEntry(Entry, frozen=True, kw_only=True, tag="link"):
+    """Another session that belongs to this one."""
+
     type: ClassVar[Literal["link"]] = "link"
     rel: str = ""
     session: str = ""
@@ -201,6 +225,8 @@ class LinkEntry(Entry, frozen=True, kw_only=True, tag="link"):
 
 
 class CustomEntry(Entry, frozen=True, kw_only=True, tag="custom"):
+    """Whatever a program keeps in a namespace of its own."""
+
     type: ClassVar[Literal["custom"]] = "custom"
     ns: str = ""
     data: Raw = Raw(b"null")

@@ -14,8 +14,8 @@ from typing import NamedTuple, TypeAlias
 from perdure.log.entries import Json
 from perdure.log.ids import text_hash
 
-History: TypeAlias = Mapping[str, Mapping[str, str]]
-"""Per part, the texts it has had on the path since the last new beginning, by their hashes."""
+History: TypeAlias = Mapping[str, Mapping[str, Json]]
+"""Per part, what it was with each text it has had since the last new beginning, by their hashes."""
 
 NO_HISTORY: History = {}
 
@@ -78,19 +78,18 @@ def resolve_parts(delta: Sequence[Json], in_force: Sequence[Json], history: Hist
     return Resolved(tuple(elements), tuple(unresolved))
 
 
-def _part(element: Json, before: Json | None, texts: Mapping[str, str]) -> Json | None:
+def _part(element: Json, in_force: Json | None, was: Mapping[str, Json]) -> Json | None:
     if isinstance(element.get("text"), str):
         return element
     named = element.get("hash")
     if named is None:
         return {**element, "text": ""}
-    text = texts.get(str(named))
-    if text is None:
+    before = was.get(str(named))
+    if before is None:
         return None
     part = {name: value for name, value in element.items() if name != "hash"}
-    if not part.get("source") and before is not None and before.get("source"):
-        part["source"] = before["source"]
-    return {**part, "text": text}
+    source = part.get("source") or (in_force or before).get("source")
+    return {**part, "text": before["text"]} | ({"source": source} if source else {})
 
 
 def resolve_omitted(
@@ -139,7 +138,7 @@ def remember(history: History, parts: Iterable[Json]) -> History:
     for part in parts:
         part_id, text = _id(part), part.get("text")
         if part_id and isinstance(text, str):
-            grown[part_id] = {**grown.get(part_id, {}), text_hash(text): text}
+            grown[part_id] = {**grown.get(part_id, {}), text_hash(text): part}
     return grown
 
 

@@ -7,10 +7,10 @@ Instructions may be given in *parts*, of which a delta hands back those that sta
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import cast
+from typing import TypeVar, cast
 
 import msgspec
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from perdure.log.entries import ConfigEntry, Json
 from perdure.log.parts import (
@@ -23,6 +23,8 @@ from perdure.log.parts import (
     resolve_parts,
 )
 from perdure.wire import Request, canonical_json, decode_request
+
+T = TypeVar("T")
 
 
 class Settings(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -41,9 +43,10 @@ class Settings(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def as_json(self) -> Json:
         """The settings as the format shows them: what is empty is left out."""
-        shown = cast("Json", msgspec.to_builtins(self))
-        omit = _omit_json(shown.pop("omit_reasoning", ""), shown.pop("omit_items", ()))
-        return {**shown, "omit": omit} if omit else shown
+        shown = {name: getattr(self, name) for name in self.__struct_fields__}
+        omit = {"reasoning": shown.pop("omit_reasoning"), "items": shown.pop("omit_items")}
+        shown["omit"] = {name: value for name, value in omit.items() if value}
+        return {name: value for name, value in shown.items() if value}
 
     def request(self) -> Request:
         """The request without its input, as far as settings say.
@@ -60,11 +63,6 @@ class Settings(Struct, frozen=True, kw_only=True, omit_defaults=True):
         }
         given = {name: value for name, value in members.items() if value}
         return decode_request(canonical_json({**self.extra, **given, "store": False}))
-
-
-def _omit_json(reasoning: object, items: object) -> Json:
-    members: Json = {"reasoning": reasoning, "items": items}
-    return {name: value for name, value in members.items() if value}
 
 
 NO_SETTINGS = Settings()
@@ -131,9 +129,7 @@ class SettingsFold:
     def _omitted(self, entry: ConfigEntry, before: Settings) -> Resolved:
         if entry.instructions_omitted is UNSET:
             return Resolved(before.instructions_omitted)
-        return resolve_omitted(
-            entry.instructions_omitted, before.instructions_omitted, self._lists
-        )
+        return resolve_omitted(entry.instructions_omitted, before.instructions_omitted, self._lists)
 
 
 class _Checkpoint(Struct, frozen=True, kw_only=True):
@@ -154,8 +150,8 @@ _DELTA_MEMBERS = frozenset(
 )
 
 
-def _given(new: object, old: object) -> object:
-    return old if new is UNSET else new
+def _given(new: T | UnsetType, old: T) -> T:
+    return old if isinstance(new, UnsetType) else new
 
 
 def tool_name(tool: Mapping[str, object]) -> str:

@@ -6,10 +6,10 @@ without zeros at its end. A timestamp says when, never in which order.
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import re
 
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _NANOSECONDS = 10**9
 
 _ONE_SPELLING = re.compile(
@@ -24,7 +24,7 @@ _RFC_3339 = re.compile(
 def timestamp(wall: int) -> str:
     """An instant, in nanoseconds since the Unix epoch, as text."""
     seconds, fraction = divmod(wall, _NANOSECONDS)
-    moment = _EPOCH + datetime.timedelta(seconds=seconds)
+    moment = _EPOCH + dt.timedelta(seconds=seconds)
     return _spell(moment, f"{fraction:09d}")
 
 
@@ -45,7 +45,7 @@ def is_timestamp(text: str) -> bool:
     if text[8:10] < "29":
         return True
     try:
-        datetime.date.fromisoformat(text[:10])
+        dt.date.fromisoformat(text[:10])
     except ValueError:
         return False
     return True
@@ -60,20 +60,20 @@ def respelled(text: str) -> str:
     return _spell(*_read(text))
 
 
-def _read(text: str) -> tuple[datetime.datetime, str]:
+def _read(text: str) -> tuple[dt.datetime, str]:
     found = _RFC_3339.fullmatch(text)
     if found is None:
         raise ValueError(f"{text!r} is no RFC 3339 timestamp")
     day, minute, second, fraction, zulu, sign, hours, minutes = found.groups()
     if second == "60":  # a leap second is the last of its minute
         second = "59"
-    moment = datetime.datetime.fromisoformat(f"{day}T{minute}:{second}+00:00")
+    moment = dt.datetime.fromisoformat(f"{day}T{minute}:{second}+00:00")
     if not zulu:
-        offset = datetime.timedelta(hours=int(hours), minutes=int(minutes))
+        offset = dt.timedelta(hours=int(hours), minutes=int(minutes))
         moment -= offset if sign == "+" else -offset
     return moment, fraction or ""
 
 
-def _spell(moment: datetime.datetime, fraction: str) -> str:
+def _spell(moment: dt.datetime, fraction: str) -> str:
     digits = fraction[:9].rstrip("0")
     return f"{moment:%Y-%m-%dT%H:%M:%S}{'.' + digits if digits else ''}Z"

@@ -8,7 +8,15 @@ call and all that happens to it. What a drive does is told as *events*, in order
 The loop knows a model, tools and a ledger by their protocols, and nothing of stores or providers.
 """
 
-from perdure.loop.answers import Answer, approve, deny, outcome_unknown, output, refuse
+from perdure.loop.answers import (
+    OUTCOME_UNKNOWN_REASON,
+    Answer,
+    approve,
+    deny,
+    outcome_unknown,
+    output,
+    refuse,
+)
 from perdure.loop.barrier import Subscriber
 from perdure.loop.broadcast import Broadcast, Cursor
 from perdure.loop.callids import CallIds
@@ -18,10 +26,26 @@ from perdure.loop.config import (
     DEFAULT_WIND_DOWN,
     Config,
     ToolProvider,
+    ToolRecorder,
     visible_to_model,
 )
 from perdure.loop.context import DriveScope, current_run_id, drive_scope, invoke
 from perdure.loop.decisions import Action, Decider, ToolDecision
+from perdure.loop.decorators import (
+    after_tool_call,
+    alongside_model_call,
+    before_model_call,
+    before_run,
+    before_tool_call,
+    before_turn,
+    on_end,
+    on_event,
+    on_message,
+    should_stop,
+    transform,
+    wrap_model_call,
+    wrap_tool_call,
+)
 from perdure.loop.drive import Opening, can_continue, check_opening
 from perdure.loop.events import (
     Event,
@@ -66,16 +90,23 @@ from perdure.loop.pending import PendingCall, PendingReason, unanswered
 from perdure.loop.queues import Queues, Waiting
 from perdure.loop.registry import DriveHandle
 from perdure.loop.request import resolve_tools
-from perdure.loop.resume import check_answers
+from perdure.loop.resume import RUN_AGAIN, RUN_AGAIN_KEYED, RUN_AGAIN_SAFE, check_answers
 from perdure.loop.retry import Retry, is_retryable
 from perdure.loop.transcript import Items, Transcript
 from perdure.loop.trigger import Hidden, Trigger, unhide
+from perdure.loop.turn import NOT_RUN_CUT, NOT_RUN_WITHHELD
 
 __all__ = [
     "DEFAULT_GRACE",
     "DEFAULT_MAX_PARALLEL",
     "DEFAULT_WIND_DOWN",
     "EVENT_BUFFER",
+    "NOT_RUN_CUT",
+    "NOT_RUN_WITHHELD",
+    "OUTCOME_UNKNOWN_REASON",
+    "RUN_AGAIN",
+    "RUN_AGAIN_KEYED",
+    "RUN_AGAIN_SAFE",
     "Action",
     "Answer",
     "Broadcast",
@@ -125,6 +156,7 @@ __all__ = [
     "ToolEnd",
     "ToolOverride",
     "ToolProvider",
+    "ToolRecorder",
     "ToolResultInfo",
     "ToolStart",
     "ToolUpdate",
@@ -136,7 +168,13 @@ __all__ = [
     "TurnStart",
     "TurnStartInfo",
     "Waiting",
+    "after_tool_call",
+    "alongside_model_call",
     "approve",
+    "before_model_call",
+    "before_run",
+    "before_tool_call",
+    "before_turn",
     "begin",
     "can_continue",
     "check_answers",
@@ -148,12 +186,19 @@ __all__ = [
     "drive_scope",
     "invoke",
     "is_retryable",
+    "on_end",
+    "on_event",
+    "on_message",
     "outcome_unknown",
     "output",
     "refuse",
     "resolve_tools",
     "run",
+    "should_stop",
+    "transform",
     "unanswered",
     "unhide",
     "visible_to_model",
+    "wrap_model_call",
+    "wrap_tool_call",
 ]

@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import contextmanager
 from typing import TypeVar
 
+from perdure.errors import Aborted
+
 T = TypeVar("T")
 
 
@@ -20,17 +22,21 @@ class AbortSignal:
     __slots__ = ("_interrupted", "_task", "cause", "listeners")
 
     def __init__(self) -> None:
-        self.cause: BaseException | None = None
+        self.cause: Exception | None = None
         self._task: asyncio.Task[object] | None = None
         self._interrupted = False
         self.listeners: list[Callable[[], object]] = []
         """Called once when the drive is told to stop."""
 
     def abort(self, cause: BaseException) -> None:
-        """Stop. The first cause stands."""
+        """Stop. The first cause stands.
+
+        One that is no `Exception` would leave through the event loop where it is raised, so an
+        `Aborted` stands for it.
+        """
         if self.cause is not None:
             return
-        self.cause = cause
+        self.cause = cause if isinstance(cause, Exception) else _standing_for(cause)
         if self._task is not None and self._task is not asyncio.current_task():
             self._interrupted = True
             self._task.cancel()
@@ -79,3 +85,9 @@ class AbortSignal:
             yield
         finally:
             self.listeners.remove(listener)
+
+
+def _standing_for(cause: BaseException) -> Aborted:
+    aborted = Aborted(str(cause) or type(cause).__name__)
+    aborted.__cause__ = cause
+    return aborted

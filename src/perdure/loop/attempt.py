@@ -16,7 +16,7 @@ import msgspec
 from perdure.loop.events import ItemEnd, ItemStart, ItemUpdate
 from perdure.loop.item_view import ItemView, under
 from perdure.loop.middleware import MessageInfo
-from perdure.loop.pairing import unstreamed
+from perdure.loop.pairing import twin_of, unstreamed
 from perdure.loop.state import Drive
 from perdure.wire import (
     Fold,
@@ -27,7 +27,9 @@ from perdure.wire import (
     OutputItemDone,
     Reasoning,
     Response,
+    ResponseFailed,
     StreamEvent,
+    UnknownEvent,
 )
 
 
@@ -35,6 +37,8 @@ from perdure.wire import (
 class _Track:
     """One item of the stream."""
 
+    opened: Item
+    """As it opened."""
     call_id: str = ""
     """The id a call runs under; empty until it is decided."""
     shown: bool = False
@@ -69,6 +73,7 @@ class Attempt:
         self._held: list[_Finished] = []
         self._opened: set[str] = set()  # the ids the model gave calls
         self._twins: list[Item] = []  # calls that the model sent twice
+        self._cut: tuple[Item, ...] | None = None  # what had begun when the response failed
 
     @property
     def calls(self) -> tuple[FunctionCall, ...]:
@@ -89,18 +94,20 @@ class Attempt:
         Raises:
             Guard: A guard withholds the response.
         """
+        if isinstance(event, ResponseFailed):
+            self._cut = self.partial()  # its response may list nothing of it
         self.fold.feed(event)
         if not self.response_id:
             self.response_id = getattr(getattr(event, "response", None), "id", "")
-        index = getattr(event, "output_index", None)
-        if index is None:
+        index = output_index(event)
+        if index is None and not isinstance(event, UnknownEvent):
             return
-        position = self.fold.position(index)
+        position = None if index is None else self.fold.position(index)
         match event:
             case OutputItemAdded(item=item) if item is not None:
                 await self._open(position, item)
             case OutputItemDone(item=item) if item is not None:
-                await self._finish(position, item)
+                await self._finish(await self._open(position, item), item)
             case _:
                 await self._update(event, position)
 
@@ -115,14 +122,17 @@ class Attempt:
         """
         streamed = [*(one.given for one in self._finished), *self._twins]
         for item in unstreamed(response.output, streamed):
-            await self._finish(None, item)
+            track = self._begun(item) or await self._open(None, item)
+            await self._finish(track, item)
         for guard in self._guards:
             await self._drive.signal.guard(asyncio.shield(guard))
         await self._release()
-        return self._renamed(response)
+        return self._as_kept(response)
 
     def partial(self) -> tuple[Item, ...]:
         """What had begun and was not finished, marked incomplete."""
+        if self._cut is not None:
+            return self._cut
         begun = [
             (position, track)
             for position, track in self._tracks.items()
@@ -135,7 +145,7 @@ class Attempt:
         track = self._tracks.get(position) if position is not None else None
         if track is not None:
             return track
-        track = self._tracks[position] = _Track()
+        track = self._tracks[position] = _Track(item)
         if isinstance(item, Message | FunctionCall):
             self.committed = True
             await self._release_if_free()
@@ -146,8 +156,13 @@ class Attempt:
         await self._show(track, item)
         return track
 
-    async def _finish(self, position: int | None, item: Item) -> None:
-        track = await self._open(position, item)
+    def _begun(self, item: Item) -> _Track | None:
+        """The track of an item that the stream opened and the response alone finishes."""
+        begun = [track for track in self._tracks.values() if not track.finished]
+        opened = twin_of(item, [track.opened for track in begun])
+        return next((track for track in begun if track.opened is opened), None)
+
+    async def _finish(self, track: _Track, item: Item) -> None:
         if track.finished:
             return
         track.finished = True
@@ -239,18 +254,21 @@ class Attempt:
     def _given(self) -> list[FunctionCall]:
         return [one.given for one in self._finished if isinstance(one.given, FunctionCall)]
 
-    def _renamed(self, response: Response) -> Response:
-        """The response with the calls that run under another id as the transcript holds them."""
-        renamed = {id(one.given): one.item for one in self._finished if one.model_call_id}
-        if not renamed:
+    def _as_kept(self, response: Response) -> Response:
+        """The response with its calls as the transcript holds them, each of them once."""
+        calls = [one for one in self._finished if isinstance(one.given, FunctionCall)]
+        if not self._twins and all(one.item is one.given for one in calls):
             return response
-        calls = iter([one for one in self._finished if isinstance(one.given, FunctionCall)])
-        output = [
-            next(calls, _Finished(given=item, item=item)).item
-            if isinstance(item, FunctionCall)
-            else item
-            for item in response.output
-        ]
+        output: list[Item] = []
+        for item in response.output:
+            if not isinstance(item, FunctionCall):
+                output.append(item)
+                continue
+            twin = twin_of(item, [one.given for one in calls])
+            kept = next((one for one in calls if one.given is twin or twin is None), None)
+            if kept is not None:
+                calls.remove(kept)
+                output.append(kept.item)
         return msgspec.structs.replace(response, output=tuple(output))
 
 
@@ -258,3 +276,17 @@ def _incomplete(item: Item) -> Item:
     if hasattr(item, "status"):
         return msgspec.structs.replace(item, status="incomplete")
     return item
+
+
+class _Indexed(msgspec.Struct):
+    output_index: int | None = None
+
+
+def output_index(event: StreamEvent) -> int | None:
+    """The index an event names; one of an unknown type may name one, too (DESIGN 6.9)."""
+    if not isinstance(event, UnknownEvent):
+        return getattr(event, "output_index", None)
+    try:
+        return msgspec.json.decode(event.source.raw, type=_Indexed).output_index
+    except msgspec.DecodeError:
+        return None

@@ -24,9 +24,15 @@ LINGER = 1.0
 class Barrier:
     """Tells the subscribers of one drive, in order."""
 
-    def __init__(self, subscribers: Sequence[Subscriber], clock: Clock, wind_down: float) -> None:
-        self.subscribers = subscribers
-        """Read at each event, so that one who subscribes during a drive hears the next."""
+    def __init__(
+        self,
+        middleware: Sequence[Subscriber],
+        subscribers: Sequence[Subscriber],
+        clock: Clock,
+        wind_down: float,
+    ) -> None:
+        self._middleware = middleware
+        self._subscribers = subscribers  # one who subscribes during a drive hears the next event
         self._clock = clock
         self._wind_down = wind_down
         self._deadline: float | None = None
@@ -42,13 +48,18 @@ class Barrier:
             SubscriberHung: The drive winds down, and one did not return in time.
             Exception: What one raised. Those after it have not heard the event.
         """
-        for subscriber in tuple(self.subscribers):
+        for subscriber in (*self._middleware, *self._subscribers):
             if subscriber in self._hung:
                 continue
             if self._deadline is None:
                 await self._tell_patiently(subscriber, event)
             else:
                 await self._tell_in_time(subscriber, event)
+
+    @property
+    def anybody(self) -> bool:
+        """Whether anybody is to be told."""
+        return bool(self._middleware or self._subscribers)
 
     def hurry(self) -> None:
         """The drive winds down: from now on the subscribers' time is bounded."""

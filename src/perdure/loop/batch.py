@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import Literal, NamedTuple
 
-from perdure.errors import InvalidArguments, ToolError, ToolTimeout
+from perdure.errors import InvalidArguments, OutcomeUnknown, ToolError, ToolTimeout
 from perdure.loop.answers import CHECK_FIRST
 from perdure.loop.context import LoopPort
 from perdure.loop.decisions import ToolDecision
@@ -22,6 +22,7 @@ from perdure.loop.middleware import ToolCallInfo, ToolResultInfo
 from perdure.loop.pending import PendingCall, PendingReason
 from perdure.loop.state import Drive, keep
 from perdure.tools import (
+    Batch,
     BatchHooks,
     Effect,
     Enter,
@@ -259,7 +260,8 @@ async def _execute(drive: Drive, slots: Sequence[Slot]) -> None:
     ]
     sequential = len(chains(jobs, sequential=config.sequential)) == 1
     by_id = {slot.call.call_id: slot for slot in slots}
-    batch = executor.batch(jobs, _Hooks(drive, by_id, sequential=sequential))
+    hooks = _Hooks(drive, by_id, sequential=sequential)
+    hooks.batch = batch = executor.batch(jobs, hooks)
     with drive.signal.listening(lambda: batch.stop(str(drive.signal.cause))):
         await batch.run()
 
@@ -271,6 +273,9 @@ class _Hooks(BatchHooks):
         self._drive = drive
         self._slots = slots
         self._sequential = sequential
+        self.batch: Batch | None = None
+        self._failure: Exception | None = None
+        """The first failure of a hook, a subscriber or the ledger."""
 
     async def around(self, job: Job, enter: Enter) -> ToolResult:
         slot = self._slots[job.call_id]
@@ -280,6 +285,8 @@ class _Hooks(BatchHooks):
         return await self._drive.hooks.tool_call(info, enter)
 
     async def on_start(self, job: Job) -> None:
+        if self._failure is not None:
+            raise self._failure
         slot = self._slots[job.call_id]
         dispatch = ToolDispatch(
             run_id=self._drive.run_id,
@@ -290,44 +297,66 @@ class _Hooks(BatchHooks):
             idempotency_key=slot.key,
             parent=slot.info.parent,
         )
-        ticket = await self._drive.delivery.deliver_ticketed(dispatch)
-        if slot.effect != "none":
-            await ticket
+        with self._failing():
+            ticket = await self._drive.delivery.deliver_ticketed(dispatch)
+            if slot.effect != "none":
+                await ticket
 
     async def on_progress(self, job: Job, partial: ToolResult) -> None:
-        await self._drive.delivery.deliver(
-            ToolUpdate(
-                run_id=self._drive.run_id,
-                turn=self._drive.turn,
-                call_id=job.call_id,
-                name=job.tool_name,
-                partial=partial,
-                parent=self._slots[job.call_id].info.parent,
-            )
+        update = ToolUpdate(
+            run_id=self._drive.run_id,
+            turn=self._drive.turn,
+            call_id=job.call_id,
+            name=job.tool_name,
+            partial=partial,
+            parent=self._slots[job.call_id].info.parent,
         )
+        with self._failing():
+            await self._drive.delivery.deliver(update)
 
     async def on_settled(self, job: Job, outcome: Outcome) -> None:
         slot = self._slots[job.call_id]
-        take_outcome(self._drive, slot, outcome)
+        stopped = self.batch is not None and self.batch.stopping.told.done()
+        take_outcome(self._drive, slot, outcome, stopped=stopped or self._failure is not None)
+        with self._failing():
+            try:
+                if self._failure is None or slot.result is not None:
+                    await judge(self._drive, slot)
+            finally:
+                await _tell_end(self._drive, slot)
+        if self._failure is not None:  # of a dispatch, for one, which the tool's wrapper may hide
+            raise self._failure
+
+    @contextlib.contextmanager
+    def _failing(self) -> Generator[None]:
         try:
-            await judge(self._drive, slot)
-        finally:
-            await _tell_end(self._drive, slot)
+            yield
+        except Exception as error:
+            self._failure = self._failure or error
+            raise
 
 
-def take_outcome(drive: Drive, slot: Slot, outcome: Outcome) -> None:
-    """Put what became of a job into its slot."""
+def take_outcome(drive: Drive, slot: Slot, outcome: Outcome, *, stopped: bool) -> None:
+    """Put what became of a job into its slot.
+
+    Unless the batch was `stopped`, every job gets a result: the next request needs its output
+    (DESIGN 6.1).
+    """
     slot.result, slot.error, slot.entered = outcome.result, outcome.error, bool(outcome.entered)
     if slot.result is not None:
         if not slot.entered and outcome.status == "returned":
             # A wrap_tool_call answered without entering the tool: that is a rejection (DESIGN 8).
             reason = text_of(slot.result.output)
             slot.decision = ToolDecision(action="reject", reason=reason, by="policy")
-    elif isinstance(outcome.error, ToolTimeout) and outcome.may_have_run:
+    elif isinstance(outcome.error, ToolTimeout | OutcomeUnknown) and outcome.may_have_run:
         # Nobody knows the outcome, and the model has to be told so (LOG 5.10).
-        slot.result = ToolResult(f"Error: {outcome.error}, and may still run. {CHECK_FIRST}")
+        still = "may still run" if outcome.status == "abandoned" else "may have taken effect"
+        slot.result = ToolResult(f"Error: {outcome.error}; it {still}. {CHECK_FIRST}")
     elif outcome.status == "signalled":
         slot.result = error_result(ToolError(f"the tool ended by {outcome.error!r}"))
+    elif not stopped:
+        check = f" {CHECK_FIRST}" if outcome.may_have_run else ""
+        slot.result = ToolResult(f"Error: the tool ended without a result.{check}")
     else:
         ran = slot.entered or slot.was_dispatched
         drive.why[slot.call.call_id] = _pending(slot, "aborted" if ran else "undispatched")

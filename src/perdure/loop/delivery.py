@@ -35,7 +35,7 @@ class Delivery:
 
     async def deliver(self, event: Event) -> None:
         """Deliver an event without waiting until it is durable."""
-        if self._barrier.subscribers or self._queues.has_reports:
+        if self._barrier.anybody or self._queues.has_reports:
             _ = await self._deliver(event)
             return
         self._last = self._ledger.note(event)

@@ -133,13 +133,14 @@ def can_continue(last: Item) -> bool:
 
 async def _begin(drive: Drive, opening: Opening) -> Outcome | None:
     """Everything before the first turn. An outcome means that there is none."""
-    drive.signal.check()
-    await drive.hooks.before_run(drive.info())
     leading = answering(drive.transcript, opening.prompts)
     drive.source = "resume" if opening.answers or leading else "input"
+    await drive.hooks.before_run(drive.info())
+    drive.began = True
     await drive.delivery.deliver(
         RunStart(run_id=drive.run_id, source=drive.source, trigger=drive.trigger)
     )
+    drive.signal.check()
     if not opening.answers:
         drive.inputs = [
             TurnInput(item=item, mode="continued") for item in tail(drive.transcript.snapshot())
@@ -182,7 +183,7 @@ def _end(drive: Drive, outcome: Outcome) -> RunEnd:
         drive.why.get(call.call_id) or _undecided(drive, call) for call in unanswered(snapshot)
     ]
     return RunEnd(
-        run_id=drive.run_id,
+        run_id=drive.run_id if drive.began else "",
         items=tuple(snapshot[drive.start :]),
         reason=outcome.reason,
         cause=outcome.cause,

@@ -30,7 +30,15 @@ from perdure.loop.pending import PendingCall
 from perdure.loop.trigger import Trigger
 from perdure.loop.usage import NO_USAGE
 from perdure.tools import Effect, ToolResult
-from perdure.wire import FunctionCallOutput, Item, Response, StreamEvent, Usage
+from perdure.wire import (
+    FunctionCallOutput,
+    Item,
+    Message,
+    Response,
+    StreamEvent,
+    UnknownItem,
+    Usage,
+)
 
 Source = Literal["input", "resume"]
 """What a drive began from: an input, or answers to pending calls."""
@@ -276,6 +284,22 @@ class RunEnd(_Event, frozen=True, kw_only=True):
     turns: int = 0
     usage: Usage = NO_USAGE
     """The sum over the responses of the drive, as far as their servers said."""
+
+    @property
+    def answer(self) -> str:
+        """The text of the assistant's message that ends the items; empty if there is none.
+
+        Items of extension types after it do not count. A cut or withheld answer is none, nor is
+        what was said before a call.
+        """
+        if self.withheld or self.cause in ("length", "content_filter"):
+            return ""
+        for item in reversed(self.items):
+            if not (isinstance(item, UnknownItem) and ":" in item.type):
+                if isinstance(item, Message) and item.role == "assistant":
+                    return item.text
+                break
+        return ""
 
 
 class Queued(_Event, frozen=True, kw_only=True):

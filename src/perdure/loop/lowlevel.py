@@ -60,8 +60,7 @@ def begin(
     signal = AbortSignal()
     queues = queues or Queues()
     hooks = Hooks(config.middleware)
-    everyone = [*hooks.subscribers, *subscribers] if hooks.subscribers else subscribers
-    barrier = Barrier(everyone, config.clock, config.wind_down)
+    barrier = Barrier(hooks.subscribers, subscribers, config.clock, config.wind_down)
     signal.listeners.append(barrier.hurry)
     drive = Drive(
         run_id=config.ids.new("run_"),

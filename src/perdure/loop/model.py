@@ -45,6 +45,8 @@ class Model(Protocol):
     * The events come in the order of the wire and end with a terminal one. An implementation whose
       server was cut off raises `errors.Truncated` after the events that came.
     * A failure raises an `errors.ModelError`. Nothing is sent again behind the caller's back.
+    * It may have an `async check()` that raises `errors.ConfigError` if no request could be sent,
+      for want of a key, say; it is asked before a drive begins.
     * The caller closes the iterator (`aclose`) as soon as it wants no more events; whatever the
       iterator holds, a connection above all, is released before `aclose` returns.
     """
@@ -84,3 +86,14 @@ async def close(stream: AsyncIterator[StreamEvent]) -> None:
     aclose = getattr(stream, "aclose", None)
     if aclose is not None:
         await aclose()
+
+
+async def check(model: Model) -> None:
+    """Ask a model whether it could send a request.
+
+    Raises:
+        ConfigError: It could not.
+    """
+    ask = getattr(model, "check", None)
+    if ask is not None:
+        await ask()

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from perdure.errors import BadBody, Guard, ModelError, Rejected, Truncated, rejection
+from perdure.errors import BadBody, Guard, ModelError, Truncated
 from perdure.loop.attempt import Attempt
 from perdure.loop.events import ModelRetry, ResponseEnd, StopCause
 from perdure.loop.model import ModelRequest, close, is_terminal
@@ -25,6 +25,7 @@ from perdure.wire import (
     ResponseFailed,
     ResponseIncomplete,
     StreamEvent,
+    rejected,
 )
 
 
@@ -77,7 +78,15 @@ async def call_model(drive: Drive, request: ModelRequest) -> Answer:
 
 async def _read(drive: Drive, attempt: Attempt, request: ModelRequest) -> StreamEvent:
     """Read a stream to its terminal event."""
-    stream = drive.hooks.model_call(request, drive.config.model.stream)
+    opened: list[AsyncIterator[StreamEvent]] = []
+    try:
+        return await _feed(drive, attempt, _open(drive, request, opened))
+    finally:
+        for stream in reversed(opened):
+            await close(stream)
+
+
+async def _feed(drive: Drive, attempt: Attempt, stream: AsyncIterator[StreamEvent]) -> StreamEvent:
     error: ErrorPayload | None = None
     try:
         while (event := await _next(drive, stream)) is not None:
@@ -91,9 +100,26 @@ async def _read(drive: Drive, attempt: Attempt, request: ModelRequest) -> Stream
     except Guard:
         await _read_on(drive, attempt, stream)
         raise
-    finally:
-        await close(stream)
     raise _AttemptFailed(rejected(error) if error else Truncated())
+
+
+def _open(
+    drive: Drive, request: ModelRequest, opened: list[AsyncIterator[StreamEvent]]
+) -> AsyncIterator[StreamEvent]:
+    """Call the model inside its middleware.
+
+    `opened` gets every stream that is to be closed: a generator around another does not close it.
+    """
+
+    def call(request: ModelRequest) -> AsyncIterator[StreamEvent]:
+        opened.append(drive.config.model.stream(request))
+        return opened[-1]
+
+    try:
+        opened.append(drive.hooks.model_call(request, call))
+    except Exception as error:
+        raise _AttemptFailed(error) from error
+    return opened[-1]
 
 
 async def _next(drive: Drive, stream: AsyncIterator[StreamEvent]) -> StreamEvent | None:
@@ -140,7 +166,7 @@ async def _retry(
 ) -> ModelRequest:
     """Wait and give the next request, or raise the error if there is to be none."""
     retry = drive.config.retry
-    if not retry.allows(number, error):
+    if isinstance(error, Guard) or not retry.allows(number, error):
         raise error
     if retry.revise is not None:
         request = retry.revise(number, request, error) or request
@@ -208,16 +234,6 @@ def failure(response: Response) -> ModelError:
     if response.error:
         return rejected(response.error)
     return BadBody("the response failed and its server did not say why")
-
-
-def rejected(error: ErrorPayload) -> Rejected:
-    """The error that a server reported inside a stream or a response."""
-    return rejection(
-        error.message,
-        type=error.type or "server_error",
-        code=str(error.code) if error.code else None,
-        param=error.param or None,
-    )
 
 
 def _cut(response: Response) -> StopCause:

@@ -49,8 +49,12 @@ class DriveHandle:
         return self._task.done()
 
     def abort(self, cause: BaseException | str = "aborted") -> None:
-        """Ask the drive to stop. It ends as `aborted`, with this cause. The first cause stands."""
-        self._drive.signal.abort(Aborted(cause) if isinstance(cause, str) else cause)
+        """Ask the drive to stop. It ends as `aborted`, with this cause. The first cause stands.
+
+        Work it left in the background is stopped with it; that of a drive that has ended is not.
+        """
+        if not self._task.done():
+            self._drive.signal.abort(Aborted(cause) if isinstance(cause, str) else cause)
 
     async def wait(self) -> RunEnd:
         """Wait for the drive to end.

@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable
 from typing import cast
 
-from perdure.errors import ModelError, Rejected, Transport, Truncated
+from perdure.errors import ModelError, Overloaded, RateLimited, ServerFailed, Transport, Truncated
 from perdure.loop.model import ModelRequest
 
 BASE_DELAY = 0.5
@@ -24,7 +24,7 @@ MAX_DELAY = 30.0
 MAX_RETRY_AFTER = 300.0
 """Seconds up to which a server's Retry-After is honoured; a longer one ends the drive in error."""
 
-_RETRYABLE_STATUSES = frozenset({408, 409, 425, 429})
+_RETRYABLE_STATUSES = frozenset({408, 409, 425})
 
 Revise = Callable[[int, ModelRequest, Exception], ModelRequest | None]
 """Given the number of the attempt that failed, its request and its error: what to send next. None
@@ -64,18 +64,12 @@ class Retry:
 def is_retryable(error: Exception) -> bool:
     """Whether the same request may fare better later.
 
-    True for a server that is overloaded, limits the rate or failed, for a stream that was cut and
-    for a connection that failed. An error class that knows better says so in `retryable`.
+    True for a server that is overloaded, limits the rate or failed, for a stream that was cut, and
+    for a connection that failed. A quota that is used up does not come back in seconds.
     """
-    known: object = getattr(error, "retryable", None)
-    if known is not None:
-        return bool(known)
-    if isinstance(error, Transport | Truncated):
+    if isinstance(error, RateLimited | Overloaded | ServerFailed | Transport | Truncated):
         return True
-    status = error.status if isinstance(error, ModelError) else None
-    if status is None:
-        return isinstance(error, Rejected) and error.type in ("server_error", "too_many_requests")
-    return status in _RETRYABLE_STATUSES or status >= 500
+    return isinstance(error, ModelError) and error.status in _RETRYABLE_STATUSES
 
 
 def delay(attempt: int, error: Exception, chance: float) -> float:

@@ -59,6 +59,8 @@ class Drive:
     """Runs the calls that tools make."""
     trigger: Trigger | None = None
     source: Source = "input"
+    began: bool = False
+    """Its `run_start` was told."""
     turn: int = 0
     start: int = 0
     """How many items the transcript had when the drive began."""
@@ -129,6 +131,8 @@ async def add(
 ) -> None:
     """Append an item that the model did not make."""
     run_id, turn = drive.run_id, drive.turn
+    if isinstance(item, FunctionCall):
+        drive.call_ids.reserve((item.call_id,))
     await drive.delivery.deliver(ItemStart(run_id=run_id, turn=turn, item=item, hidden=hidden))
     drive.transcript.append(item)
     drive.inputs.append(TurnInput(item=item, mode=mode, trigger=trigger))
@@ -160,11 +164,13 @@ async def add_waiting(drive: Drive, waiting: list[Waiting]) -> None:
         )
 
 
-async def keep(drive: Drive, item: Item) -> None:
-    """Append an item after something has failed, whatever fails while it is delivered."""
+async def keep(drive: Drive, item: Item) -> Exception | None:
+    """Append an item that must not get lost, whatever fails while it is told; gives the failure."""
     before = len(drive.transcript)
     try:
         await add(drive, item, "tool")
-    except Exception:  # noqa: BLE001 - the drive has failed already, and with a reason of its own
+    except Exception as error:  # noqa: BLE001 - a subscriber or the ledger may raise anything
         if len(drive.transcript) == before:
             drive.transcript.append(item)
+        return error
+    return None

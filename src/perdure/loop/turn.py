@@ -111,9 +111,15 @@ async def _answer_not_run(drive: Drive, calls: Iterable[FunctionCall], text: str
 
 
 async def add_batch(drive: Drive, batch: BatchEnd) -> None:
-    """Append the outputs of a batch in the model's order, then its notes."""
-    for output in batch.outputs:
-        await add(drive, output, "tool")
+    """Append the outputs of a batch in the model's order, then its notes.
+
+    Raises:
+        Exception: What telling of one raised; all outputs are in the transcript nevertheless.
+    """
+    failures = [await keep(drive, output) for output in batch.outputs]
+    for failure in failures:
+        if failure is not None:
+            raise failure
     drive.signal.check()
     for note in batch.notes:
         await add(drive, developer(note), "tool")

@@ -202,6 +202,15 @@ class HttpClient:
         finally:
             exchange.answer.abort()
 
+    async def check(self) -> None:
+        """Whether a request could be sent, as far as that shows without sending one.
+
+        Raises:
+            ConfigError: It could not, for want of a key, say.
+        """
+        self._url("")
+        await self._both_headers("")
+
     async def aclose(self) -> None:
         """Close the connections that the running event loop keeps."""
         if self._sessions is not None:

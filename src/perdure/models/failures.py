@@ -9,21 +9,16 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Mapping
-from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import NamedTuple, cast
 
 import msgspec
 
 from perdure.errors import PerdureError, Rejected, rejection
-from perdure.wire import ErrorPayload
-from perdure.wire.errors import describing_headers, type_of
+from perdure.wire.errors import describing_headers, rejected, retry_after, type_of
 
 CLIP = 400
 """The most characters of a body that is not JSON to quote."""
-
-MAX_RETRY_AFTER = 365 * 24 * 3600.0
-"""The longest wait a server can ask for, in seconds; longer ones, and infinity, are this."""
 
 _INVISIBLE = re.compile(r"<(script|style|head)\b.*?</\1\s*>|<!--.*?-->", re.DOTALL | re.IGNORECASE)
 _TITLE = re.compile(r"<title[^>]*>(.*?)</title", re.DOTALL | re.IGNORECASE)
@@ -60,43 +55,8 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes, *, now: float)
     )
 
 
-def failure(error: ErrorPayload) -> Rejected:
-    """The error of an `error` event or of a response that failed."""
-    return rejection(
-        error.message,
-        type=error.type or None,
-        code=str(error.code) if error.code else None,
-        param=error.param or None,
-        retry_after=retry_after(error.headers or {}, now=None),
-        headers=error.headers or {},
-    )
-
-
-def retry_after(headers: Mapping[str, str], *, now: float | None) -> float | None:
-    """The seconds a server asks to wait, between 0 and `MAX_RETRY_AFTER`; None if it does not say.
-
-    A date is measured from the answer's own `Date`, if it has one, so clocks need not agree.
-    """
-    found = {name.lower(): value.strip() for name, value in headers.items()}
-    for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
-        try:
-            return _bounded(float(found.get(name, "")) / unit)
-        except ValueError:
-            pass
-    until = _timestamp(found.get("retry-after", ""))
-    since = _timestamp(found.get("date", "")) or now
-    return None if until is None or since is None else _bounded(until - since)
-
-
-def _bounded(seconds: float) -> float | None:
-    return None if seconds != seconds else min(max(seconds, 0.0), MAX_RETRY_AFTER)  # noqa: PLR0124
-
-
-def _timestamp(date: str) -> float | None:
-    try:
-        return parsedate_to_datetime(date).timestamp()
-    except (ValueError, OverflowError):
-        return None
+failure = rejected
+"""The exception of an `error` event or of a response that failed."""
 
 
 def readable(body: bytes) -> str:

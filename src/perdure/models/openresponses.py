@@ -419,6 +419,10 @@ class OpenResponses:
             "/responses/compact", compact_body(request), compact_response
         )
 
+    async def check(self) -> None:
+        """Raise `ConfigError` if no request could be sent, for want of a key, say."""
+        await self._client.check()
+
     async def aclose(self) -> None:
         """Close the connections that the running event loop keeps. The client stays usable."""
         await self._client.aclose()

@@ -64,7 +64,7 @@ def arguments_digest(text: str) -> str:
     return hashlib.sha256(_exact_canonical(text or NO_ARGUMENTS)).hexdigest()
 
 
-# --- reading ----------------------------------------------------------------------------
+# --- reading --------------------------------------------------------------------------
 
 
 class _Repeated(Exception):
@@ -135,12 +135,14 @@ def _find_repeated(value: object, at: str) -> str | None:
 
 
 def _children(value: object, at: str) -> Iterable[tuple[str | None, str, object]]:
-    """The members or elements of a value, each with its name, if it has one, and its path."""
+    """The members by name or the elements of a value, each with its name and its path."""
     if isinstance(value, _Pairs):
-        return [(name, member(at, name), item) for name, item in value]
+        return [(name, member(at, name), item) for name, item in sorted(value, key=_utf16)]
     if isinstance(value, dict):
         members = cast("dict[str, object]", value)
-        return [(name, member(at, name), item) for name, item in members.items()]
+        return [
+            (name, member(at, name), item) for name, item in sorted(members.items(), key=_utf16)
+        ]
     if isinstance(value, list):
         elements = cast("list[object]", value)
         return [(None, element(at, index), item) for index, item in enumerate(elements)]
@@ -173,7 +175,7 @@ def _a(kind: str) -> str:
     return kind if kind == "null" else f"{'an' if kind[0] in 'aio' else 'a'} {kind}"
 
 
-# --- the digest ---------------------------------------------------------------------------
+# --- the digest -----------------------------------------------------------------------
 
 
 def _exact_canonical(text: str) -> bytes:

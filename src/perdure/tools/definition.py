@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from perdure.errors import DuplicateTool
 from perdure.tools.function import as_tool
@@ -12,7 +12,7 @@ from perdure.wire.canonical import canonical_json
 from perdure.wire.tools import FunctionTool as FunctionDefinition
 from perdure.wire.values import ABSENT
 
-NO_PARAMETERS: dict[str, object] = {"type": "object", "properties": {}, "required": []}
+NO_PARAMETERS: Mapping[str, object] = {"type": "object", "properties": {}, "required": []}
 
 
 def definition(tool: Tool) -> FunctionDefinition:
@@ -20,11 +20,11 @@ def definition(tool: Tool) -> FunctionDefinition:
 
     It always has a description and parameters, and `strict` only if that is true.
     """
-    parameters = tool.parameters
+    parameters = NO_PARAMETERS if tool.parameters is None else tool.parameters
     return FunctionDefinition(
         name=tool.name,
         description=tool.description,
-        parameters=dict(NO_PARAMETERS) if parameters is None else parameters,
+        parameters=dict(parameters),
         strict=True if traits(tool).strict else ABSENT,
     )
 

@@ -17,7 +17,7 @@ from perdure.tools.effect import ENTERED_ONCE, Effect
 from perdure.tools.entry import Entry, Patience, Stop
 from perdure.tools.job import BatchHooks, Job, Outcome, chains, failed
 from perdure.tools.result import ToolResult, failure, to_result
-from perdure.tools.tool import Tool, effect_of, traits
+from perdure.tools.tool import Tool, effect_of, timeout_of
 
 DEFAULT_MAX_PARALLEL = 8
 DEFAULT_GRACE = 5.0
@@ -209,7 +209,7 @@ class _Run:
 
     async def _inside(self, tool: Tool, effect: Effect) -> Outcome:
         executor, job = self._batch.executor, self.job
-        timeout = traits(tool).timeout
+        timeout = timeout_of(tool)
         state = CallState()
         call = Call(
             id=job.call_id,
@@ -249,6 +249,8 @@ class _Run:
         return Outcome(status="returned", result=result)
 
     def _judge_error(self, error: BaseException) -> Outcome:
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            self._batch.fail(error, grace=False)
         last = self._last
         refused = error is self._refused or isinstance(error, asyncio.CancelledError)
         if last is None:
@@ -260,8 +262,6 @@ class _Run:
     def _failed(self, error: BaseException) -> Outcome:
         """What `around` raised on its own account."""
         decisive = failure(self.job.tool_name, error)
-        if isinstance(decisive, KeyboardInterrupt | SystemExit):
-            self._batch.fail(decisive, grace=False)
         if isinstance(decisive, Exception):
             return failed(decisive)
         return Outcome(status="signalled", error=decisive)

@@ -126,7 +126,7 @@ def is_async(function: Callable[..., object]) -> bool:
     return not inspect.isroutine(found) and inspect.iscoroutinefunction(type(found).__call__)
 
 
-# --- the decorator ----------------------------------------------------------------------------
+# --- the decorator --------------------------------------------------------------------
 
 
 @overload
@@ -256,7 +256,7 @@ def as_tool(thing: Tool | Callable[..., object]) -> Tool:
     Raises:
         ConfigError: It is neither.
     """
-    if isinstance(thing, Tool):
+    if isinstance(thing, Tool) and not isinstance(thing, type):
         return thing
     if callable(thing):
         return tool(thing)

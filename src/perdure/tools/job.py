@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias
 from perdure.tools.call import NO_PORT, CallPort
 from perdure.tools.effect import Effect
 from perdure.tools.result import ToolResult, error_result
-from perdure.tools.tool import Tool, traits
+from perdure.tools.tool import Tool, is_sequential, resource_of
 
 Status: TypeAlias = Literal[
     "returned", "failed", "signalled", "not_started", "cancelled", "abandoned"
@@ -124,12 +124,12 @@ def chains(jobs: Sequence[Job], *, sequential: bool = False) -> tuple[tuple[int,
     One chain of all if `sequential` is set or any tool asks for it; else one for each resource, and
     one for each job that names none.
     """
-    if sequential or any(job.tool is not None and traits(job.tool).sequential for job in jobs):
+    if sequential or any(job.tool is not None and is_sequential(job.tool) for job in jobs):
         return (tuple(range(len(jobs))),) if jobs else ()
     groups: list[list[int]] = []
     by_resource: dict[str, list[int]] = {}
     for index, job in enumerate(jobs):
-        resource = traits(job.tool).resource if job.tool is not None else None
+        resource = resource_of(job.tool) if job.tool is not None else None
         if resource and resource in by_resource:
             by_resource[resource].append(index)
             continue

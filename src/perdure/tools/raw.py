@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from perdure.tools.arguments import parse_arguments
 from perdure.tools.call import Call
@@ -29,7 +29,7 @@ class RawTool:
 
     name: str
     description: str
-    parameters: dict[str, object] | None = None
+    parameters: Mapping[str, object] | None = None
     fn: Callable[[dict[str, object]], object]
     """Async or sync; a sync one runs on a daemon thread."""
     strict: bool = False

@@ -17,7 +17,7 @@ from typing import cast
 import msgspec
 
 from perdure.errors import ToolError, ToolPanic
-from perdure.wire.parts import Part
+from perdure.wire.parts import InputText, Part
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -68,12 +68,19 @@ def to_result(value: object) -> ToolResult:
 
 
 def _as_parts(value: object) -> tuple[Part, ...] | None:
-    """The content parts that a list is made of; None if it is not, or is empty."""
+    """The parts that a list is made of, with strings between them; None if it has none."""
     if not isinstance(value, list | tuple):
         return None
     elements = cast("Sequence[object]", value)
-    parts = tuple(element for element in elements if isinstance(element, Part))
-    return parts if parts and len(parts) == len(elements) else None
+    parts: list[Part] = []
+    for element in elements:
+        if isinstance(element, str):
+            parts.append(InputText(text=element))
+        elif isinstance(element, Part):
+            parts.append(element)
+        else:
+            return None
+    return tuple(parts) if any(isinstance(element, Part) for element in elements) else None
 
 
 def json_text(value: object) -> str:
@@ -147,7 +154,7 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
         yield error
 
 
-# --- text that a request can carry -------------------------------------------------
+# --- text that a request can carry ----------------------------------------------------
 
 
 def _without_surrogates(output: str | tuple[Part, ...]) -> str | tuple[Part, ...]:
@@ -179,7 +186,7 @@ def _clean_part(part: Part) -> Part:
     return msgspec.structs.replace(part, **changed) if changed else part
 
 
-# --- JSON ----------------------------------------------------------------------------
+# --- JSON -----------------------------------------------------------------------------
 
 
 def _pydantic(value: object) -> object:

@@ -110,7 +110,7 @@ _ARRAYS: Mapping[object, _Make] = {
 _MAPS = frozenset({dict, collections.abc.Mapping, collections.abc.MutableMapping})
 
 
-# --- what stands in Annotated -----------------------------------------------------------
+# --- what stands in Annotated ---------------------------------------------------------
 
 _NUMERIC = {
     "ge": "minimum",
@@ -159,7 +159,7 @@ def _extra(metadata: tuple[object, ...]) -> Schema:
     return extra
 
 
-# --- the builder ---------------------------------------------------------------------------------
+# --- the builder ----------------------------------------------------------------------
 
 
 class _Builder:
@@ -176,6 +176,9 @@ class _Builder:
         supertype: object = getattr(annotation, "__supertype__", None)
         if supertype is not None:  # a NewType
             return self.shape(supertype, where)
+        if type(annotation).__name__ == "TypeAliasType":  # Python 3.12 has the class
+            value: object = getattr(annotation, "__value__", None)
+            return self.shape(value, where)
         if _is_hashable(annotation) and annotation in SINGLE:
             return SINGLE[annotation]
         if origin is Literal:
@@ -250,7 +253,8 @@ class _Builder:
         return NullableShape(shape, self._strict) if nullable else shape
 
     def _tuple(self, annotation: object, args: tuple[object, ...], where: str) -> Shape:
-        bare = annotation in {tuple, typing.Tuple}  # tuple[()] has no arguments either
+        # tuple[()] has no arguments either, but is no bare tuple.
+        bare = not args and not isinstance(annotation, types.GenericAlias)
         if bare or (len(args) == 2 and args[1] is Ellipsis):
             return ArrayShape(self.shape(object if bare else args[0], f"{where}[]"), tuple)
         shapes = tuple(self.shape(arg, f"{where}[{index}]") for index, arg in enumerate(args))

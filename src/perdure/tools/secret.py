@@ -99,7 +99,7 @@ def _why(error: Exception) -> str:
     return str(error) if type(error) is LookupError else type(error).__name__
 
 
-# --- what a tool says of its secrets ----------------------------------------------------------
+# --- what a tool says of its secrets --------------------------------------------------
 
 
 class Values:

@@ -66,7 +66,7 @@ NO_MAPS = "strict mode has no objects with free member names; use a list of pair
 EVERY_KIND = frozenset({"null", "boolean", "integer", "number", "string", "array", "object"})
 
 
-# --- single values --------------------------------------------------------------------------
+# --- single values --------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -231,7 +231,7 @@ def _identity(value: Json) -> tuple[str, object]:
     return kind_of(value), value
 
 
-# --- arrays and objects -----------------------------------------------------------------------
+# --- arrays and objects ---------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -370,7 +370,7 @@ def _one_line(error: Exception) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-# --- shapes around shapes ------------------------------------------------------------------------
+# --- shapes around shapes -------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

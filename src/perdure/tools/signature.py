@@ -7,7 +7,7 @@ import functools
 import inspect
 import typing
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, NoReturn, cast
+from typing import NamedTuple, cast
 
 from perdure.errors import ConfigError
 from perdure.tools.arguments import parse_arguments
@@ -15,7 +15,7 @@ from perdure.tools.call import Call
 from perdure.tools.records import type_hints
 from perdure.tools.schema import accepts_null, shape_of
 from perdure.tools.secret import Secret
-from perdure.tools.shapes import Field, ObjectShape, Schema
+from perdure.tools.shapes import Field, ObjectShape, Schema, Shape
 
 _POSITIONAL = inspect.Parameter.POSITIONAL_ONLY
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -76,44 +76,46 @@ def read_signature(
             express.
     """
     hints = type_hints(_annotated(function), names, f"tool {tool!r}")
-    bound = _bound_by_partial(function)
-    fields: list[Field] = []
-    positional: list[inspect.Parameter] = []
-    calls: list[str] = []
+    fixed = _bound_by_partial(function)
+    parameters = [one for one in _parameters(function, tool) if one.name not in fixed]
+    for parameter in parameters:
+        _refuse_odd(parameter, hints, _where(tool, parameter))
+    call = tuple(one.name for one in parameters if hints[one.name] is Call)
     secrets: dict[str, Secret] = {}
-    for parameter in _parameters(function, tool):
+    for parameter in parameters:
+        secret = _secret_of(hints[parameter.name], _where(tool, parameter))
+        if secret is not None:
+            secrets[parameter.name] = secret
+    fields: list[Field] = []
+    for parameter in parameters:
         name = parameter.name
-        if name in bound:
-            continue
-        where = f"tool {tool!r}, parameter {name!r}"
-        if parameter.kind in _VARIADIC:
-            _refuse_variadic(parameter, where)
-        if parameter.kind is _POSITIONAL:
-            positional.append(parameter)
-        if name not in hints:
-            _refuse_unannotated(name, where)
-        hint = hints[name]
-        secret = _secret_of(hint)
-        if hint is Call:
-            calls.append(name)
-        elif secret is not None:
-            secrets[name] = secret
-        else:
-            shape = shape_of(hint, strict=strict, where=where, names=names)
-            has_default = parameter.default is not inspect.Parameter.empty
-            nullable = accepts_null(shape)
-            fields.append(
-                Field(
-                    name,
-                    name,
-                    shape,
-                    description=described.get(name, ""),
-                    optional=has_default or nullable,
-                    fill=nullable and not has_default,
-                )
-            )
-    shape = ObjectShape(tuple(fields), dict, strict)
-    return Signature(shape, tuple(positional), tuple(calls), secrets)
+        if name not in call and name not in secrets:
+            where = _where(tool, parameter)
+            shape = shape_of(hints[name], strict=strict, where=where, names=names)
+            fields.append(_field(parameter, shape, described.get(name, "")))
+    return Signature(
+        shape=ObjectShape(tuple(fields), dict, strict),
+        positional=tuple(one for one in parameters if one.kind is _POSITIONAL),
+        call=call,
+        secrets=secrets,
+    )
+
+
+def _where(tool: str, parameter: inspect.Parameter) -> str:
+    return f"tool {tool!r}, parameter {parameter.name!r}"
+
+
+def _field(parameter: inspect.Parameter, shape: Shape, description: str) -> Field:
+    has_default = parameter.default is not inspect.Parameter.empty
+    nullable = accepts_null(shape)
+    return Field(
+        parameter.name,
+        parameter.name,
+        shape,
+        description=description,
+        optional=has_default or nullable,
+        fill=nullable and not has_default,
+    )
 
 
 def _parameters(function: Callable[..., object], tool: str) -> list[inspect.Parameter]:
@@ -145,24 +147,23 @@ def _bound_by_partial(function: Callable[..., object]) -> frozenset[str]:
     return names
 
 
-def _secret_of(hint: object) -> Secret | None:
+def _secret_of(hint: object, where: str) -> Secret | None:
     if typing.get_origin(hint) is not typing.Annotated:
         return None
     base, *notes = typing.get_args(hint)
     secrets = [note for note in notes if isinstance(note, Secret)]
     if secrets and base is not str:
-        raise ConfigError(f"a secret parameter is a str, not {base!r}")
+        raise ConfigError(f"{where}: a secret parameter is a str, not {base!r}")
     return secrets[0] if secrets else None
 
 
-def _refuse_variadic(parameter: inspect.Parameter, where: str) -> NoReturn:
-    stars = "*" if parameter.kind is inspect.Parameter.VAR_POSITIONAL else "**"
-    raise ConfigError(
-        f"{where}: {stars}{parameter.name} has no schema; name the parameters, "
-        "or take a list or a dict"
-    )
-
-
-def _refuse_unannotated(name: str, where: str) -> NoReturn:
-    hint = "; make a tool of the bound method" if name in {"self", "cls"} else ""
-    raise ConfigError(f"{where}: it has no annotation{hint}")
+def _refuse_odd(parameter: inspect.Parameter, hints: Mapping[str, object], where: str) -> None:
+    if parameter.kind in _VARIADIC:
+        stars = "*" if parameter.kind is inspect.Parameter.VAR_POSITIONAL else "**"
+        raise ConfigError(
+            f"{where}: {stars}{parameter.name} has no schema; name the parameters, "
+            "or take a list or a dict"
+        )
+    if parameter.name not in hints:
+        hint = "; make a tool of the bound method" if parameter.name in {"self", "cls"} else ""
+        raise ConfigError(f"{where}: it has no annotation{hint}")

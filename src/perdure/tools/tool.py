@@ -33,7 +33,7 @@ class Tool(Protocol):
     def description(self) -> str: ...
 
     @property
-    def parameters(self) -> dict[str, object] | None:
+    def parameters(self) -> Mapping[str, object] | None:
         """A JSON Schema object; None for no arguments."""
         ...
 
@@ -98,12 +98,30 @@ def traits(tool: Tool) -> Traits:
     return Traits(**stated)
 
 
+def timeout_of(tool: Tool) -> float | None:
+    """The trait `timeout`."""
+    timeout: float | None = getattr(tool, "timeout", None)
+    return timeout
+
+
+def resource_of(tool: Tool) -> str | None:
+    """The trait `resource`."""
+    resource: str | None = getattr(tool, "resource", None)
+    return resource
+
+
+def is_sequential(tool: Tool) -> bool:
+    """The trait `sequential`."""
+    sequential: bool = getattr(tool, "sequential", False)
+    return sequential
+
+
 def effect_of(tool: Tool, arguments: str) -> Effect:
     """The effect of a call with these arguments.
 
     `once`, the strictest, where the tool's function fails or returns no effect.
     """
-    effect = traits(tool).effect
+    effect: Effect | EffectOf = getattr(tool, "effect", "once")
     if isinstance(effect, str):
         return effect if is_effect(effect) else "once"
     try:
@@ -122,7 +140,7 @@ def check_arguments(tool: Tool, arguments: str) -> None:
     Raises:
         InvalidArguments: They do not fit.
     """
-    check = traits(tool).check
+    check: Callable[[str], object] | None = getattr(tool, "check", None)
     if check is not None:
         check(arguments)
         return

@@ -60,15 +60,22 @@ class Number:
         return Exact(match[1], short, exponent)
 
     @property
+    def is_plain(self) -> bool:
+        """Whether it is spelled without a fraction and an exponent."""
+        return self.text.lstrip("-").isdigit()
+
+    @property
     def is_integer(self) -> bool:
         """Whether it has no fractional part; 1.0 and 1e0 have none."""
-        if self.text.lstrip("-").isdigit():
+        if self.is_plain:
             return True
         exact = self.exact
         return exact is not None and exact.exponent >= 0
 
     def integer(self) -> int | None:
         """The whole number, exactly; None if it has more digits than `MAX_DIGITS`."""
+        if len(self.text) < MAX_DIGITS and self.is_plain:
+            return int(self.text)
         exact = self.exact
         if exact is None or len(exact.digits) + exact.exponent > MAX_DIGITS:
             return None
@@ -78,8 +85,8 @@ class Number:
         """The nearest float; the exact int where a whole number has none; None if out of range."""
         nearest = float(self.text)
         if nearest in (float("inf"), float("-inf")):
-            return self.integer() if self.text.lstrip("-").isdigit() else None
-        if self.text.lstrip("-").isdigit() and len(self.text) > 15:
+            return self.integer() if self.is_plain else None
+        if self.is_plain and len(self.text) > 15:
             whole = self.integer()
             return nearest if whole is None or nearest == whole else whole
         return nearest
@@ -128,9 +135,7 @@ def plain(value: Json, at: str) -> object:
 
 
 def _plain_number(number: Number) -> int | float | None:
-    if number.text.lstrip("-").isdigit():
-        return number.integer()
-    return number.number()
+    return number.integer() if number.is_plain else number.number()
 
 
 def in_range(value: int | float | Decimal | None, at: str) -> int | float | Decimal:
@@ -175,7 +180,7 @@ def json_source(value: Json) -> str:
             return "{" + ",".join(members) + "}"
 
 
-# --- paths: `items[2].name` -------------------------------------------------------------
+# --- paths: `items[2].name` -----------------------------------------------------------
 
 
 def member(at: str, name: str) -> str:

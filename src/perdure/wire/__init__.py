@@ -39,7 +39,7 @@ from perdure.wire.construct import (
     user,
 )
 from perdure.wire.emitter import Emitter
-from perdure.wire.errors import HttpError, error_from_http, error_to_http
+from perdure.wire.errors import HttpError, error_from_http, error_to_http, rejected
 from perdure.wire.events import (
     ContentPartAdded,
     ContentPartDone,
@@ -263,6 +263,7 @@ __all__ = [
     "output_text",
     "reasoning",
     "register",
+    "rejected",
     "request_hash",
     "scalar_text",
     "system",

@@ -18,8 +18,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from perdure.errors import ConfigError, DecodeError
-from perdure.wire import events as ev
-from perdure.wire import items, parts, requests, responses, tools
+from perdure.wire import events as ev, items, parts, requests, responses, tools
 from perdure.wire.jsontext import check, dumps, loads, member_path, split_array, split_object
 from perdure.wire.values import ABSENT, KEPT_NAME, Absent, Kept, Source, Wire
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import NamedTuple
 
 import msgspec
 
-from perdure.errors import DecodeError, InvalidRequest, Rejected
+from perdure.errors import DecodeError, InvalidRequest, Rejected, rejection
 from perdure.wire.codec import decode_error, encode
 from perdure.wire.responses import ErrorPayload
 from perdure.wire.values import ABSENT
@@ -26,6 +27,9 @@ _TYPES = {
     422: "invalid_request",
     429: "too_many_requests",
 }
+
+MAX_RETRY_AFTER = 365 * 24 * 3600.0
+"""The longest wait a server can ask for, in seconds; longer ones, and infinity, are this."""
 
 _DESCRIBING = re.compile(r"retry-after(-ms)?|x-should-retry|(x-)?ratelimit-.+", re.IGNORECASE)
 
@@ -141,3 +145,42 @@ def _phrase(status: int) -> str:
         return HTTPStatus(status).phrase
     except ValueError:
         return "the server gave no reason"
+
+
+def rejected(error: ErrorPayload) -> Rejected:
+    """The exception of an `error` event or of a response that failed."""
+    return rejection(
+        error.message,
+        type=error.type or None,
+        code=str(error.code) if error.code else None,
+        param=error.param or None,
+        retry_after=retry_after(error.headers or {}, now=None),
+        headers=error.headers or {},
+    )
+
+
+def retry_after(headers: Mapping[str, str], *, now: float | None) -> float | None:
+    """The seconds a server asks to wait, between 0 and `MAX_RETRY_AFTER`; None if it does not say.
+
+    A date is measured from the answer's own `Date`, if it has one, so clocks need not agree.
+    """
+    found = {name.lower(): value.strip() for name, value in headers.items()}
+    for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
+        try:
+            return _bounded(float(found.get(name, "")) / unit)
+        except ValueError:
+            pass
+    until = _timestamp(found.get("retry-after", ""))
+    since = _timestamp(found.get("date", "")) or now
+    return None if until is None or since is None else _bounded(until - since)
+
+
+def _bounded(seconds: float) -> float | None:
+    return None if seconds != seconds else min(max(seconds, 0.0), MAX_RETRY_AFTER)  # noqa: PLR0124
+
+
+def _timestamp(date: str) -> float | None:
+    try:
+        return parsedate_to_datetime(date).timestamp()
+    except (ValueError, OverflowError):
+        return None

@@ -1,0 +1,102 @@
+"""A path and all that is projected from it, entry by entry.
+
+A *view* follows one path: it takes the path's entries in order, and every projection it holds is
+that of the last. Following an append costs the append (DESIGN 7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from perdure.log.calls import CallsFold, Elsewhere, nowhere
+from perdure.log.context import Context, ContextFold
+from perdure.log.drives import DrivesFold
+from perdure.log.entries import (
+    AnyEntry,
+    ClosedEntry,
+    InfoEntry,
+    ResponseEntry,
+)
+from perdure.log.queues import QueuesFold
+from perdure.log.requests import Rebuilt, TailFold, rebuild
+from perdure.log.spend import Spend, SpendFold
+from perdure.log.status import status_of
+
+
+class View:
+    """What the record says at one entry of one path. It moves on with `follow`."""
+
+    def __init__(
+        self, *, base: str = "", promised: bool = False, elsewhere: Elsewhere = nowhere
+    ) -> None:
+        self._own = not base
+        self._base = base
+        self._entries: list[AnyEntry] = []
+        self._context = ContextFold()
+        self._tail = TailFold()
+        self._spend = SpendFold()
+        self.calls = CallsFold(promised=promised, elsewhere=elsewhere)
+        self.drives = DrivesFold()
+        self.queues = QueuesFold()
+        self.closed: ClosedEntry | None = None
+        """The end of the run (LOG 4.2)."""
+        self.name = ""
+        """What the last info entry calls the session."""
+
+    def follow(self, entry: AnyEntry) -> None:
+        """Go on to the next entry of the path."""
+        item = self._context.apply(entry)
+        about = self.calls.apply(entry, item, own=self._own)
+        self._tail.apply(entry, item)
+        made = self._tail.calls(entry) if isinstance(entry, ResponseEntry) else 0
+        self.drives.apply(entry, about, self.calls, made)
+        self.queues.apply(entry)
+        self._spend.apply(entry, self._context.settings.current.model)
+        if isinstance(entry, ClosedEntry):
+            self.closed = self.closed or entry
+        elif isinstance(entry, InfoEntry):
+            self.name = entry.name
+        self._entries.append(entry)
+        self._own = self._own or entry.id == self._base
+
+    @property
+    def leaf(self) -> str | None:
+        """The entry it is at; None before the first."""
+        return self._entries[-1].id if self._entries else None
+
+    @property
+    def path(self) -> Sequence[AnyEntry]:
+        """The entries from the root to the leaf; it grows with the view."""
+        return self._entries
+
+    @property
+    def own(self) -> bool:
+        """Whether the next entry stands behind the base."""
+        return self._own
+
+    @property
+    def context(self) -> Context:
+        """The settings and items that the next request would hold."""
+        return self._context.context()
+
+    @property
+    def folding(self) -> ContextFold:
+        """The context as it grows, without a copy."""
+        return self._context
+
+    @property
+    def unclaimed(self) -> tuple[str, ...]:
+        """Items at the tail whose response entry is missing: their response was cut."""
+        return self._tail.unclaimed
+
+    @property
+    def spend(self) -> Spend:
+        return self._spend.spend()
+
+    @property
+    def status(self) -> str:
+        return status_of(self.drives, self.calls, self.closed)
+
+    def request(self, entry: ResponseEntry) -> Rebuilt:
+        """The request that `entry` answered, which is the leaf or comes next."""
+        return rebuild(self._context, self._tail.output(entry))

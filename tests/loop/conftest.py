@@ -1,0 +1,24 @@
+"""What every test of the loop leaves behind: nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import AsyncIterator
+
+import pytest
+
+from perdure.testing.clock import settle
+
+
+@pytest.fixture(autouse=True)
+async def _nothing_is_left() -> AsyncIterator[None]:
+    """No task outlives a test, and nothing unclosed is found in the garbage."""
+    before = asyncio.all_tasks()
+    yield
+    await settle()
+    left = asyncio.all_tasks() - before - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    assert left == set()
+    gc.collect()  # what was not closed warns now, and warnings are errors

@@ -27,7 +27,7 @@ from perdure.loop import (
     Waiting,
     check_answers,
     check_opening,
-    current_run_id,
+    holds_up,
     unanswered,
     unhide,
 )
@@ -224,6 +224,7 @@ class Session:
         return await self._delivered(taken, trigger)
 
     async def _delivered(self, taken: asyncio.Future[bool], trigger: Trigger | None) -> Delivered:
+        handle = self._handle
         while not taken.done():
             handle = self._handle
             if handle is not None and not handle.done:
@@ -237,10 +238,10 @@ class Session:
                 if not (self._is_running() or taken.done()):
                     started = await self._begin(Opening(), trigger, None)
                     return Delivered(joined=False, result=result_of(await started.wait()))
-        if taken.result() or self._handle is None:
+        if taken.result() or handle is None:
             return Delivered(joined=taken.result())
-        await self._handle.settled()
-        return Delivered(joined=False, result=result_of(self._handle.end()))
+        await handle.settled()
+        return Delivered(joined=False, result=result_of(handle.end()))
 
     def _put(
         self,
@@ -404,7 +405,7 @@ class Session:
     def _inside(self) -> bool:
         """Whether this code runs inside the drive of this session."""
         handle = self._handle
-        return handle is not None and not handle.done and current_run_id() == handle.run_id
+        return handle is not None and not handle.done and holds_up(handle.run_id)
 
 
 async def _first(taken: asyncio.Future[bool], handle: DriveHandle) -> None:
@@ -425,6 +426,7 @@ def _refuse_strange_outputs(transcript: Items, prompts: Sequence[Item | Hidden])
             break
         if item.call_id not in waiting:
             raise NotPending(f"the output names the call {item.call_id!r}, which is not pending")
+        waiting.remove(item.call_id)
 
 
 def _known(transcript: Items, known: Sequence[PendingCall]) -> tuple[PendingCall, ...]:

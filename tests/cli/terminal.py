@@ -22,7 +22,7 @@ from typing import Self
 from perdure.loop import Model, ModelRequest
 from perdure.testing import LoopbackServer, ScriptedModel
 from perdure.testing.scripted import Script
-from perdure.wire import Item, OutputTextDelta, StreamEvent, decode_request
+from perdure.wire import Item, OutputTextDelta, Request, StreamEvent, decode_request, user
 
 PATIENCE = 60.0
 """Seconds to wait for what should come at once; only a failing test waits that long."""
@@ -41,7 +41,6 @@ SEQUENCE = re.compile(
     r"\x1b\[[0-9;?]*[ -/]*[@-~]"  # CSI: colours, the modes of line editing
     r"|\x1b[=>]"
 )
-COLOUR = re.compile(r"\x1b\[[0-9;]+m")
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -118,33 +117,33 @@ class Terminal:
         self._until(lambda: not self._mode(termios.ICANON), "the prompt takes no keys")
         return before
 
-    def leave(self) -> int:
+    def leave(self) -> None:
         """Press Ctrl-C until it ends; one that comes before the line editing listens is lost."""
         for _ in range(int(PATIENCE)):
             self.interrupt()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(1)
                 break
-        return self.finish()
+        self.ends(0)
 
     # --- what a person sees ------------------------------------------------------------
 
     def expect(self, text: str) -> str:
         """Wait until `text` shows up after what was expected before. Returns what came until it."""
-        deadline = time.monotonic() + PATIENCE
-        while (at := self.text.find(text, self._seen)) < 0:
-            assert self._read(deadline), f"{text!r} never came; the screen has:\n{self.text}"
+        never = f"{text!r} never came"
+        self._until(lambda: self.text.find(text, self._seen) >= 0, never)
+        at = self.text.index(text, self._seen)
         before = self.text[self._seen : at]
         self._seen = at + len(text)
         return before
 
-    def finish(self) -> int:
-        """Wait for the command to end. Returns its exit code, as a shell would say it."""
+    def ends(self, code: int) -> None:
+        """Wait for the command to end with this exit code, as a shell would say it."""
         self._until(lambda: self.process.poll() is not None, "it does not end")
-        while self._read(time.monotonic()):
-            pass
-        code = self.process.wait()
-        return 128 - code if code < 0 else code
+        self._read_all()
+        ended = self.process.returncode
+        ended = 128 - ended if ended < 0 else ended
+        assert ended == code, f"it ended with {ended}; the screen has:\n{self.text}"
 
     @property
     def text(self) -> str:
@@ -159,17 +158,26 @@ class Terminal:
         """Whether the terminal shows what is typed, as a shell needs it."""
         return self._mode(termios.ECHO)
 
+    def hidden(self) -> None:
+        """Wait until what is typed is not shown, as while an answer runs."""
+        self._until(lambda: not self.echoes(), "what is typed is shown")
+
     def _mode(self, flag: int) -> bool:
         return bool(termios.tcgetattr(self._tty)[3] & flag)
 
     def _until(self, true: Callable[[], bool], otherwise: str) -> None:
         deadline = time.monotonic() + PATIENCE
         while not true():
-            assert time.monotonic() < deadline, f"{otherwise}; the screen has:\n{self.text}"
-            self._read(time.monotonic() + 0.01)
+            ended = self.process.poll() is not None
+            if not self._read(0.01):
+                late = ended or time.monotonic() > deadline
+                assert not late, f"{otherwise}; the screen has:\n{self.text}"
 
-    def _read(self, deadline: float) -> bool:
-        wait = max(0.0, deadline - time.monotonic())
+    def _read_all(self) -> None:
+        while self._read(0):
+            pass
+
+    def _read(self, wait: float) -> bool:
         if not select.select([self._ours], [], [], wait)[0]:
             return False
         self.raw += os.read(self._ours, 65536).decode("utf-8", "replace")
@@ -234,11 +242,16 @@ class Server:
         return self.server.abandoned
 
     def inputs(self) -> list[list[Item]]:
-        """The input of each request that came, without its type."""
-        return [list(decode_request(one.body).input or ()) for one in self.server.received]
+        """The input of each request that came."""
+        return [_items(decode_request(one.body)) for one in self.server.received]
 
     def _do(self, work: Coroutine[object, object, object]) -> None:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE)
+
+
+def _items(request: Request) -> list[Item]:
+    given = request.input or ()
+    return [user(given)] if isinstance(given, str) else list(given)
 
 
 class Halting:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,9 +14,10 @@ from perdure.cli.run import exit_code
 from perdure.errors import Overloaded, Truncated
 from perdure.result import Status
 from perdure.testing import ScriptedModel, attempts, call, error, reasoning, refusal, turn
-from tests.cli.terminal import COLOUR, COLUMNS, Halting, Piped, Server, Terminal, environment
+from perdure.testing.scripted import TurnLike
+from tests.cli.terminal import COLUMNS, Halting, Piped, Server, Terminal, environment
 
-SHOPPING = [
+SHOPPING: list[TurnLike] = [
     turn(reasoning("Two parts."), "Let me look.", call("stock", {"part": "bolt-m8"})),
     "We have 120 of them.",
 ]
@@ -28,14 +30,14 @@ def test_text_is_on_the_screen_before_the_answer_is_complete() -> None:
         assert "last" not in screen.text
         model.go.set()
         screen.expect("words and the last.")
-        assert screen.finish() == 0
+        screen.ends(0)
 
 
 def test_tool_calls_are_shown_as_they_run(shop: Path) -> None:
     with Server(ScriptedModel(SHOPPING)) as server:
         arguments = ("run", "hi", "--model", server.model, "--tool", "shop.py")
         with Terminal(*arguments, cwd=str(shop)) as screen:
-            assert screen.finish() == 0
+            screen.ends(0)
             assert screen.text == (
                 "Two parts.\n"
                 "\n"
@@ -48,28 +50,29 @@ def test_tool_calls_are_shown_as_they_run(shop: Path) -> None:
                 "\n"
                 "2 turns, 6 tokens in, 17 out\n"
             )
-            assert COLOUR.search(screen.raw)
+            assert "\x1b[32m✓" in screen.raw
 
 
 def test_calls_of_one_tool_are_told_apart(shop: Path) -> None:
     both = turn(call("stock", {"part": "bolt-m8"}), call("stock", {"part": "nut-m8"}))
-    with Server(ScriptedModel([both, "Done."])) as server:
+    script: list[TurnLike] = [both, "Done."]
+    with Server(ScriptedModel(script)) as server:
         arguments = ("run", "hi", "--model", server.model, "--tool", "shop.py")
         with Terminal(*arguments, cwd=str(shop)) as screen:
-            assert screen.finish() == 0
+            screen.ends(0)
             assert '✓ stock {"part":"bolt-m8"} → 120' in screen.lines
             assert '✓ stock {"part":"nut-m8"} → 75' in screen.lines
 
 
 def test_a_tool_that_fails_says_why_and_where(shop: Path) -> None:
-    script = [
+    script: list[TurnLike] = [
         turn(call("order", {"part": "x", "count": 101}), call("stock", {"part": "x"})),
         "I am sorry.",
     ]
     with Server(ScriptedModel(script)) as server:
         arguments = ("run", "hi", "--model", server.model, "--tool", "shop.py")
         with Terminal(*arguments, cwd=str(shop)) as screen:
-            assert screen.finish() == 0
+            screen.ends(0)
             screen.expect("✗ order Error: at most 100 pieces an order\n")
             screen.expect("✗ stock Error: tool 'stock' panicked: 'x'\n")
             assert "KeyError at " in screen.text
@@ -77,11 +80,11 @@ def test_a_tool_that_fails_says_why_and_where(shop: Path) -> None:
 
 
 def test_lines_of_calls_fit_the_screen(shop: Path) -> None:
-    script = [call("order", {"part": "long " * 40, "count": 3}), "Done."]
+    script: list[TurnLike] = [call("order", {"part": "long " * 40, "count": 3}), "Done."]
     with Server(ScriptedModel(script)) as server:
         arguments = ("run", "hi", "--model", server.model, "--tool", "shop.py")
         with Terminal(*arguments, cwd=str(shop)) as screen:
-            assert screen.finish() == 0
+            screen.ends(0)
             start = next(line for line in screen.lines if line.startswith("▶ order"))
             assert len(start) == COLUMNS
             assert start.endswith("…")
@@ -91,7 +94,7 @@ def test_lines_of_text_break_at_words() -> None:
     words = "some words of different length, " * 10
     model = ScriptedModel([words])
     with Server(model) as server, Terminal("run", "hi", "--model", server.model) as screen:
-        assert screen.finish() == 0
+        screen.ends(0)
         lines = screen.text.split("\n\n")[0].splitlines()
         assert max(map(len, lines)) <= COLUMNS
         assert " ".join(lines).split() == words.split()
@@ -99,11 +102,11 @@ def test_lines_of_text_break_at_words() -> None:
 
 def test_what_models_and_tools_say_cannot_steer_the_terminal(shop: Path) -> None:
     evil = "\x1b]0;owned\x07 \x1b[2J\x1b[31m \x9b31m \x08\x08 \u202edetrever"
-    script = [turn(evil, reasoning(evil), call("rude"), call(f"no{evil}")), "Done."]
+    script: list[TurnLike] = [turn(evil, reasoning(evil), call("rude"), call(f"no{evil}")), "Done."]
     with Server(ScriptedModel(script)) as server:
         arguments = ("run", "hi", "--model", server.model, "--tool", "shop.py")
         with Terminal(*arguments, cwd=str(shop), env={"NO_COLOR": "1", "TERM": "dumb"}) as screen:
-            assert screen.finish() == 0
+            screen.ends(0)
             assert not {"\x1b", "\x07", "\x9b", "\x08", "\u202e"} & set(screen.raw)
             assert "␛]0;owned␇ ␛[2J␛[31m �31m ␈␈ �detrever" in screen.text
             assert "✓ rude ␛]0;owned␇␛[2Jgone �31mred" in screen.lines
@@ -114,16 +117,15 @@ def test_there_are_no_colours_where_none_are_wanted(shop: Path, env: dict[str, s
     with Server(ScriptedModel(SHOPPING)) as server:
         arguments = ("run", "hi", "--model", server.model, "--tool", "shop.py")
         with Terminal(*arguments, cwd=str(shop), env=env) as screen:
-            assert screen.finish() == 0
-            assert not {"31", "32", "33", "36"} & set(COLOUR.findall(screen.raw))
-            assert "\x1b[3" not in screen.raw
+            screen.ends(0)
+            assert not re.search(r"\x1b\[[0-9;]*3[0-7]m", screen.raw)
 
 
 def test_a_terminal_without_unicode_gets_plain_marks(shop: Path) -> None:
     with Server(ScriptedModel(SHOPPING)) as server:
         arguments = ("run", "hi", "--model", server.model, "--tool", "shop.py")
         with Terminal(*arguments, cwd=str(shop), env={"PYTHONIOENCODING": "ascii"}) as screen:
-            assert screen.finish() == 0
+            screen.ends(0)
             assert '> stock {"part":"bolt-m8"}' in screen.lines
             assert "+ stock 120" in screen.lines
 
@@ -133,7 +135,7 @@ def test_a_terminal_without_unicode_gets_plain_marks(shop: Path) -> None:
 
 def test_a_pipe_gets_the_answer_and_nothing_else(shop: Path) -> None:
     order = turn("I order.", call("order", {"part": "x", "count": 3}))
-    script = [order, "Ordered:\n\n\ttwo  \x1b lines\r\n…"]
+    script: list[TurnLike] = [order, "Ordered:\n\n\ttwo  \x1b lines\r\n…"]
     with Server(ScriptedModel(script)) as server:
         done = Piped("run", "hi", "--model", server.model, "--tool", "shop.py", cwd=str(shop))
     assert (done.code, done.out) == (0, "Ordered:\n\n\ttwo  \x1b lines\r\n…\n")
@@ -194,7 +196,7 @@ def test_each_status_has_its_exit_code(status: Status, code: int) -> None:
 
 
 def test_the_turn_limit_stops_with_3_and_says_how_to_go_on(shop: Path) -> None:
-    script = [call("stock", {"part": "nut-m8"})] * 5
+    script: list[TurnLike] = [call("stock", {"part": "nut-m8"})] * 5
     with Server(ScriptedModel(script)) as server:
         options = ("--model", server.model, "--tool", "shop.py", "--max-turns", "2")
         done = Piped("run", "hi", *options, cwd=str(shop))
@@ -214,7 +216,7 @@ def test_a_cut_answer_stops_with_3_and_is_no_answer() -> None:
 def test_a_stream_that_breaks_fails_with_1_and_keeps_what_came_on_the_screen() -> None:
     model = ScriptedModel([turn("The begin", error(Truncated()))])
     with Server(model) as server, Terminal("run", "hi", "--model", server.model) as screen:
-        assert screen.finish() == 1
+        screen.ends(1)
         assert screen.text.startswith("The begin\n\nperdure: ")
 
 
@@ -232,7 +234,7 @@ def test_ctrl_c_stops_the_answer_and_leaves_the_server() -> None:
     with Server(model) as server, Terminal("run", "hi", "--model", server.model) as screen:
         screen.expect("The first")
         screen.interrupt()
-        assert screen.finish() == 130
+        screen.ends(130)
         assert screen.lines[-2] == "■ interrupted"
         assert "Traceback" not in screen.text
         assert server.abandoned() == 1
@@ -244,7 +246,7 @@ def test_ctrl_c_says_which_calls_may_have_run(shop: Path) -> None:
         with Terminal(*arguments, cwd=str(shop)) as screen:
             screen.expect("waiting now")
             screen.interrupt()
-            assert screen.finish() == 130
+            screen.ends(130)
             assert "■ wait was cut off; it may have run" in screen.lines
             assert screen.lines[-2] == "■ interrupted"
 
@@ -257,5 +259,5 @@ def test_a_second_ctrl_c_leaves_a_deaf_tool_behind(shop: Path) -> None:
             screen.interrupt()
             screen.expect("Ctrl-C again leaves at once")
             screen.interrupt()
-            assert screen.finish() == 130
+            screen.ends(130)
             assert "interrupted" not in screen.text

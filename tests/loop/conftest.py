@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
@@ -13,7 +13,7 @@ from perdure.testing.clock import settle
 
 @pytest.fixture(autouse=True)
 async def _nothing_is_left() -> AsyncIterator[None]:
-    """No task outlives a test, and nothing unclosed is found in the garbage."""
+    """No task outlives a test."""
     before = asyncio.all_tasks()
     yield
     await settle()
@@ -21,4 +21,10 @@ async def _nothing_is_left() -> AsyncIterator[None]:
     for task in left:
         task.cancel()
     assert left == set()
-    gc.collect()  # what was not closed warns now, and warnings are errors
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _nothing_unclosed_is_left() -> Iterator[None]:
+    """Nothing unclosed is found in the garbage: it would warn, and warnings are errors."""
+    yield
+    gc.collect()

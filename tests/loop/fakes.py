@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterable,
+    Sequence,
+)
 from itertools import count
 from typing import TypeVar
 
@@ -149,7 +157,9 @@ class Tool:
         return [call.id for call in self.calls]
 
 
-def waits(gate: asyncio.Event, text: str = "ok") -> Callable[[Call], Awaitable[str]]:
+def waits(
+    gate: asyncio.Event, text: str = "ok"
+) -> Callable[[Call], Coroutine[object, object, str]]:
     """A tool's work: wait for a gate, deaf to being told to stop."""
 
     async def work(call: Call) -> str:

@@ -22,7 +22,6 @@ from perdure.errors import (
 )
 from perdure.models.failures import (
     CLIP,
-    MAX_RETRY_AFTER,
     failure,
     readable,
     refusal,
@@ -30,6 +29,7 @@ from perdure.models.failures import (
     scrub,
 )
 from perdure.wire import ErrorPayload
+from perdure.wire.errors import MAX_RETRY_AFTER
 
 NOW = 1_700_000_000.0  # Tue, 14 Nov 2023 22:13:20 GMT
 

@@ -12,6 +12,7 @@ from perdure.errors import Aborted, CallEnded, ConfigError, OutcomeUnknown, Tool
 from perdure.testing.clock import settle
 from perdure.tools import (
     Call,
+    Effect,
     Enter,
     Executor,
     Job,
@@ -29,6 +30,7 @@ from tests.tools.batches import (
     forever,
     raises,
     says,
+    until_told,
 )
 
 # --- chains ---------------------------------------------------------------------------
@@ -388,6 +390,95 @@ async def test_a_second_entry_after_a_result_keeps_the_result() -> None:
 
     (outcome,) = await Bench(Scripted(says("a")), hooks=Around(twice)).run()
     assert (outcome.status, outcome.result, outcome.entered) == ("returned", ToolResult("a"), 1)
+
+
+async def both(job: Job, enter: Enter) -> ToolResult:
+    first, second = await asyncio.gather(enter(), enter(), return_exceptions=True)
+    return first if isinstance(first, ToolResult) else ToolResult(f"{first} {second}")
+
+
+@pytest.mark.parametrize(("effect", "entries"), [("once", 1), ("transactional", 1), ("keyed", 2)])
+async def test_entering_twice_at_once_is_entering_a_second_time(
+    effect: Effect, entries: int
+) -> None:
+    class Slow(Around):
+        async def on_start(self, job: Job) -> None:
+            await settle()
+
+    (outcome,) = await Bench(Scripted(says("a"), effect=effect), hooks=Slow(both)).run()
+    assert (outcome.result, outcome.entered) == (ToolResult("a"), entries)
+
+
+async def in_time(job: Job, enter: Enter) -> ToolResult:
+    """A hook with a time limit of its own; it passes at once."""
+    try:
+        async with asyncio.timeout(0.001):
+            return await enter()
+    except TimeoutError:
+        raise ToolError("took too long") from None
+
+
+async def test_a_time_limit_around_a_tool_without_an_effect_cancels_it() -> None:
+    bench = Bench(Scripted(forever, effect="none"), Scripted(says("b")), hooks=Around(in_time))
+    outcome, other = await bench.run()
+    assert (outcome.status, outcome.result) == ("failed", ToolResult("Error: took too long"))
+    assert not outcome.may_have_run
+    assert other.result == ToolResult("b")
+    await assert_nothing_is_left()
+
+
+async def test_a_time_limit_around_a_tool_with_an_effect_leaves_it_its_grace() -> None:
+    bench = Bench(Scripted(forever), hooks=Around(in_time), grace=5.0)
+    task = bench.start()
+    await asyncio.sleep(0.05)
+    await bench.clock.advance(4.9)
+    assert not task.done()
+    await bench.clock.advance(0.1)
+    (outcome,) = await task
+    assert (outcome.status, outcome.may_have_run, outcome.result) == ("cancelled", True, None)
+
+
+async def test_a_result_that_a_time_limit_around_the_tool_did_not_wait_for_is_not_lost() -> None:
+    (outcome,) = await Bench(Scripted(until_told), hooks=Around(in_time)).run()
+    assert (outcome.status, outcome.result) == ("returned", ToolResult("stopped: cancelled"))
+
+
+async def test_an_entry_that_nobody_waits_for_ends_before_the_job_settles() -> None:
+    entered = asyncio.Event()
+    strays: list[asyncio.Future[ToolResult]] = []
+
+    async def impatient(job: Job, enter: Enter) -> ToolResult:
+        strays.append(asyncio.ensure_future(enter()))
+        await entered.wait()
+        return ToolResult("whatever")
+
+    async def body(call: Call) -> object:
+        entered.set()
+        return await forever(call)
+
+    bench = Bench(Scripted(body), hooks=Around(impatient), grace=5.0)
+    task = bench.start()
+    await bench.clock.advance(4.9)
+    assert not task.done()
+    await bench.clock.advance(0.1)
+    (outcome,) = await task
+    assert (outcome.status, outcome.may_have_run) == ("cancelled", True)
+    with pytest.raises(Aborted):
+        await strays[0]
+    await assert_nothing_is_left()
+
+
+async def test_nothing_enters_a_job_that_has_settled() -> None:
+    kept: list[Enter] = []
+
+    async def keeps(job: Job, enter: Enter) -> ToolResult:
+        kept.append(enter)
+        return ToolResult("")
+
+    (outcome,) = await Bench(Scripted(says("a")), hooks=Around(keeps)).run()
+    assert outcome.entered == 0
+    with pytest.raises(CallEnded):
+        await kept[0]()
 
 
 async def test_around_cannot_make_known_what_nobody_knows() -> None:

@@ -34,6 +34,7 @@ from perdure.tools import json_schema
 T = TypeVar("T")
 
 OrderId = NewType("OrderId", str)
+Alias = TypeAliasType("Alias", list[int])
 
 
 class Color(enum.Enum):
@@ -165,7 +166,7 @@ SCHEMAS: list[tuple[object, object]] = [
     (Annotated[dt.datetime, msgspec.Meta(tz=False)], STRING),
     (uuid.UUID, {"type": "string", "format": "uuid"}),
     (OrderId, STRING),
-    (TypeAliasType("Alias", list[int]), {"type": "array", "items": INTEGER}),
+    (Alias, {"type": "array", "items": INTEGER}),
     (Literal["a", "b"], {"type": "string", "enum": ["a", "b"]}),
     (Literal[3, 1], {"type": "integer", "enum": [3, 1]}),
     (Literal[True], {"type": "boolean", "enum": [True]}),

@@ -17,11 +17,12 @@ from rich.console import Console
 from rich.text import Text
 
 from perdure.agent import Agent
+from perdure.cli.interrupts import stopped_by_ctrl_c
 from perdure.cli.page import Page, voice_for
 from perdure.cli.problems import problem_of, show_problem
 from perdure.cli.render import Renderer
 from perdure.cli.setup import Options, agent_of, check_model
-from perdure.cli.terminal import answer_stream, lines_typed, on_interrupt
+from perdure.cli.terminal import answer_stream, lines_typed
 from perdure.cli.text import one_line
 from perdure.errors import PerdureError
 from perdure.loop import PendingCall
@@ -33,6 +34,8 @@ from perdure.wire import FunctionCallOutput, Item, function_call_output, user
 PROMPT = "> "
 
 NOT_RUN = "Error: this call was not run; the user interrupted it."
+
+WAITING = "waiting for what still runs"
 
 HELP = """\
 /model NAME  go on with another model; alone it says which one answers
@@ -148,7 +151,7 @@ class _Chat:
 
         try:
             async with self._session.stream(items) as stream:
-                with on_interrupt(lambda: stream.abort("interrupted")), lines_typed(heard):
+                with stopped_by_ctrl_c(stream, page, WAITING), lines_typed(heard):
                     async for event in stream.events():
                         renderer.show(event)
                 result = await stream.result()

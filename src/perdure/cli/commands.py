@@ -11,7 +11,7 @@ EXIT_CODES = """\b
 Exit codes:
   0    done
   1    the run failed
-  2    used wrongly, or cannot begin: no key, an unknown model, a bad tool file
+  2    cannot begin: used wrongly, no key, an unknown model, a bad tool file
   3    stopped: by a limit, a guard, a filter or a tool
   4    input required: calls wait for an answer
   130  interrupted

@@ -10,21 +10,19 @@ from typing import TextIO, cast
 from rich.console import Console
 
 from perdure.agent import Agent
+from perdure.cli.interrupts import die_of_next_interrupt, stopped_by_ctrl_c
 from perdure.cli.jsonlines import event_line, result_line
 from perdure.cli.page import Page, voice_for
 from perdure.cli.problems import FAILED, Unusable, problem_of, show_problem
 from perdure.cli.render import Renderer
 from perdure.cli.setup import Options, agent_of
-from perdure.cli.terminal import answer_stream, die_of_next_interrupt, on_interrupt, write_line
+from perdure.cli.terminal import answer_stream, write_line
 from perdure.errors import PerdureError, RunFailed
 from perdure.loop import Event
 from perdure.result import RunResult, Status
 from perdure.stream import RunStream
 
 _CODES: dict[Status, int] = {"done": 0, "stopped": 3, "input_required": 4, "aborted": 130}
-
-PATIENCE = 0.3
-"""Seconds that a run which was told to stop may take before somebody says why it takes so long."""
 
 
 def run_command(prompt: str, options: Options, *, as_json: bool = False) -> int:
@@ -90,29 +88,12 @@ async def _watch(
     stream: RunStream, show: Callable[[Event], None], page: Page
 ) -> tuple[RunResult[str], BaseException | None]:
     """Show a run until it ends. Ctrl-C stops it; a second one ends the process."""
-    waits = asyncio.Event()
-
-    def stop() -> None:
-        die_of_next_interrupt()
-        stream.abort("interrupted")
-        page.interrupted()
-        waits.set()
-
-    patience = asyncio.create_task(_say_it_takes_time(waits, page))
-    try:
-        with on_interrupt(stop):
-            async for event in stream.events():
-                show(event)
-    finally:
-        patience.cancel()
+    says = "waiting for what still runs; Ctrl-C again leaves at once"
+    with stopped_by_ctrl_c(stream, page, says, then=die_of_next_interrupt):
+        async for event in stream.events():
+            show(event)
     try:
         return await stream.result(), None
     except RunFailed as error:  # pyright: ignore[reportUnknownVariableType] - of what, says nobody
         failed = cast("RunFailed[RunResult[str]]", error)
         return failed.result, failed.cause
-
-
-async def _say_it_takes_time(stopping: asyncio.Event, page: Page) -> None:
-    await stopping.wait()
-    await asyncio.sleep(PATIENCE)
-    page.note("waiting for what still runs; Ctrl-C again leaves at once")

@@ -1,4 +1,4 @@
-"""What the command does to its streams and signals, undone when it is over."""
+"""What the command does to its streams and its terminal, undone when it is over."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import io
 import os
 import re
-import signal
 import sys
 import termios
 from collections.abc import Callable, Generator
@@ -44,23 +43,6 @@ def write_line(out: TextIO, line: bytes) -> None:
     out.flush()
     out.buffer.write(line)
     out.buffer.flush()
-
-
-@contextmanager
-def on_interrupt(handler: Callable[[], None]) -> Generator[None]:
-    """Let Ctrl-C call `handler` on the running event loop, instead of raising."""
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGINT, handler)
-    try:
-        yield
-    finally:
-        loop.remove_signal_handler(signal.SIGINT)
-
-
-def die_of_next_interrupt() -> None:
-    """Let the next Ctrl-C end the process at once."""
-    asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @contextmanager

@@ -56,7 +56,7 @@ class Wrapper:
         self._gap = ""  # white space that waits for the word after it
         self._word = ""
         self._open = False  # the word before goes on
-        self._start = ""  # how the line begins
+        self._start = ""  # how the line begins, after its indentation
         self._fenced = False
 
     def feed(self, piece: str) -> str:
@@ -70,6 +70,8 @@ class Wrapper:
                 out.append(self._end_word() if self._word else "")
                 self._open = False
                 self._gap += found
+                if 0 < len(self._start) < len(_FENCE):
+                    self._start += " "
             else:
                 out.append(self._grow(found))
         return "".join(out)

@@ -12,7 +12,7 @@ from msgspec import Raw
 
 from perdure.clock import Ids
 from perdure.errors import EntryRefused, NotIJson
-from perdure.log.entries import SALT, AnyEntry, decode_entry
+from perdure.log.entries import ERASED, SALT, AnyEntry, decode_entry
 from perdure.log.ids import ENVELOPE, ParentRef, digest, entry_id
 from perdure.log.normalise import normalise
 
@@ -175,3 +175,16 @@ def _array(value: Sequence[object], path: str) -> list[str]:
     for index, element in enumerate(value):
         pieces += [",", *_pieces(element, f"{path}/{index}")]
     return ["[", *pieces[1:], "]"]
+
+
+# --- erasing -----------------------------------------------------------------------------
+
+
+def erased_line(line: bytes) -> bytes:
+    """What stands for a line whose body is erased: its envelope and its content hash (LOG 7)."""
+    members = msgspec.json.decode(line, type=dict[str, Raw])
+    if ERASED in members:
+        return line
+    envelope = {name: members.pop(name) for name in ENVELOPE if name in members}
+    content = digest(normalise(msgspec.json.encode(members)).text)
+    return msgspec.json.encode({**envelope, ERASED: content})

@@ -29,7 +29,7 @@ from perdure.loop.config import (
     ToolRecorder,
     visible_to_model,
 )
-from perdure.loop.context import DriveScope, current_run_id, drive_scope, invoke
+from perdure.loop.context import DriveScope, current_run_id, drive_scope, holds_up, invoke
 from perdure.loop.decisions import Action, Decider, ToolDecision
 from perdure.loop.decorators import (
     after_tool_call,
@@ -184,6 +184,7 @@ __all__ = [
     "current_run_id",
     "deny",
     "drive_scope",
+    "holds_up",
     "invoke",
     "is_retryable",
     "on_end",

@@ -49,12 +49,22 @@ class Barrier:
             Exception: What one raised. Those after it have not heard the event.
         """
         for subscriber in (*self._middleware, *self._subscribers):
-            if subscriber in self._hung:
-                continue
-            if self._deadline is None:
-                await self._tell_patiently(subscriber, event)
-            else:
-                await self._tell_in_time(subscriber, event)
+            await self._tell_one(subscriber, event)
+
+    async def tell_all(self, event: Event) -> None:
+        """Tell every subscriber, also those after one that fails.
+
+        Raises:
+            Exception: What the first that failed raised, when all have heard the event.
+        """
+        failures: list[Exception] = []
+        for subscriber in (*self._middleware, *self._subscribers):
+            try:
+                await self._tell_one(subscriber, event)
+            except Exception as error:  # noqa: BLE001 - a subscriber may raise anything
+                failures.append(error)
+        if failures:
+            raise failures[0]
 
     @property
     def anybody(self) -> bool:
@@ -68,6 +78,14 @@ class Barrier:
         self._deadline = self._clock.monotonic() + self._wind_down
         if self._telling is not None:
             self._watch = asyncio.get_running_loop().create_task(self._cut_later(self._telling))
+
+    async def _tell_one(self, subscriber: Subscriber, event: Event) -> None:
+        if subscriber in self._hung:
+            return
+        if self._deadline is None:
+            await self._tell_patiently(subscriber, event)
+        else:
+            await self._tell_in_time(subscriber, event)
 
     async def _tell_patiently(self, subscriber: Subscriber, event: Event) -> None:
         task = self._telling = asyncio.current_task()

@@ -8,10 +8,13 @@ its chain waits for that.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import Literal, NamedTuple
+
+import msgspec
 
 from perdure.errors import InvalidArguments, OutcomeUnknown, ToolError, ToolTimeout
 from perdure.loop.answers import CHECK_FIRST
@@ -22,7 +25,6 @@ from perdure.loop.middleware import ToolCallInfo, ToolResultInfo
 from perdure.loop.pending import PendingCall, PendingReason
 from perdure.loop.state import Drive, keep
 from perdure.tools import (
-    Batch,
     BatchHooks,
     Effect,
     Enter,
@@ -78,8 +80,13 @@ class Slot:
     """Its `tool_end` was delivered, or its delivery failed."""
     entered: bool = False
     """It entered its tool in this drive."""
-    was_dispatched: bool = False
-    """It entered its tool in an earlier drive."""
+    before: PendingCall | None = None
+    """What was known of it when this drive took it up."""
+
+    @property
+    def was_dispatched(self) -> bool:
+        """Whether it may have entered its tool in an earlier drive."""
+        return self.before is not None and self.before.may_have_run
 
     @property
     def held(self) -> bool:
@@ -98,7 +105,7 @@ class Approved(NamedTuple):
     key: str
     decision: ToolDecision | None
     """None puts it to `before_tool_call`, as nothing has decided it."""
-    was_dispatched: bool
+    before: PendingCall | None = None
 
 
 async def run_batch(drive: Drive, calls: Sequence[FunctionCall]) -> BatchEnd:
@@ -108,7 +115,7 @@ async def run_batch(drive: Drive, calls: Sequence[FunctionCall]) -> BatchEnd:
         Exception: A hook, a subscriber or the ledger failed. Every call that was started has its
             `tool_end`; outputs that were known are in the transcript.
     """
-    approved = [Approved(call, call.arguments or "{}", "", None, False) for call in calls]
+    approved = [Approved(call, call.arguments or "{}", "", None) for call in calls]
     return await run_approved(drive, approved)
 
 
@@ -118,6 +125,7 @@ async def run_approved(drive: Drive, approved: Sequence[Approved]) -> BatchEnd:
     slots = [_slot(drive, one, calls, index) for index, one in enumerate(approved)]
     try:
         for slot, one in zip(slots, approved, strict=True):
+            drive.signal.check()
             await decide(drive, slot, given=one.decision)
         await _execute(drive, [slot for slot in slots if not slot.settled])
     except BaseException:
@@ -157,7 +165,7 @@ def _slot(drive: Drive, one: Approved, calls: tuple[FunctionCall, ...], index: i
         info=info,
         arguments=one.arguments,
         key=one.key or f"{drive.run_id}/{one.call.call_id}",
-        was_dispatched=one.was_dispatched,
+        before=one.before,
     )
 
 
@@ -260,8 +268,7 @@ async def _execute(drive: Drive, slots: Sequence[Slot]) -> None:
     ]
     sequential = len(chains(jobs, sequential=config.sequential)) == 1
     by_id = {slot.call.call_id: slot for slot in slots}
-    hooks = _Hooks(drive, by_id, sequential=sequential)
-    hooks.batch = batch = executor.batch(jobs, hooks)
+    batch = executor.batch(jobs, _Hooks(drive, by_id, sequential=sequential))
     with drive.signal.listening(lambda: batch.stop(str(drive.signal.cause))):
         await batch.run()
 
@@ -273,7 +280,8 @@ class _Hooks(BatchHooks):
         self._drive = drive
         self._slots = slots
         self._sequential = sequential
-        self.batch: Batch | None = None
+        self._task = asyncio.current_task()
+        """The task that waits for the batch."""
         self._failure: Exception | None = None
         """The first failure of a hook, a subscriber or the ledger."""
 
@@ -316,8 +324,10 @@ class _Hooks(BatchHooks):
 
     async def on_settled(self, job: Job, outcome: Outcome) -> None:
         slot = self._slots[job.call_id]
-        stopped = self.batch is not None and self.batch.stopping.told.done()
-        take_outcome(self._drive, slot, outcome, stopped=stopped or self._failure is not None)
+        if isinstance(job.port, LoopPort):
+            await job.port.close()
+        self._failure = self._failure or self._drive.failure
+        take_outcome(self._drive, slot, outcome, stopped=self._is_stopped())
         with self._failing():
             try:
                 if self._failure is None or slot.result is not None:
@@ -326,6 +336,12 @@ class _Hooks(BatchHooks):
                 await _tell_end(self._drive, slot)
         if self._failure is not None:  # of a dispatch, for one, which the tool's wrapper may hide
             raise self._failure
+
+    def _is_stopped(self) -> bool:
+        """Whether the batch winds down: aborted, failed, or cancelled with the task around it."""
+        if self._drive.signal.cause is not None or self._failure is not None:
+            return True
+        return self._task is not None and self._task.cancelling() > 0
 
     @contextlib.contextmanager
     def _failing(self) -> Generator[None]:
@@ -420,7 +436,7 @@ async def _wind_up(drive: Drive, slots: Sequence[Slot]) -> None:
     """
     for slot in slots:
         if slot.started and not slot.settled:
-            slot.error = slot.error or ToolError("not run: the batch failed")
+            slot.error = slot.error or drive.signal.cause or ToolError("not run: the batch failed")
             with contextlib.suppress(Exception):
                 await _tell_end(drive, slot)
     _note_pending(drive, slots)
@@ -441,13 +457,14 @@ def _note_pending(drive: Drive, slots: Sequence[Slot]) -> None:
 
 
 def _pending(slot: Slot, reason: PendingReason) -> PendingCall:
-    ran = reason == "aborted" or slot.was_dispatched
+    if slot.before is not None and slot.was_dispatched and not slot.entered:
+        return msgspec.structs.replace(slot.before, reason=reason)  # its last dispatch stands
     return PendingCall(
         call=slot.call,
         reason=reason,
         tool=slot.info.tool,
-        dispatched=slot.was_dispatched,
-        idempotency_key=slot.key if ran else "",
+        idempotency_key=slot.key if slot.entered else "",
+        effect=slot.effect if slot.entered else None,
         arguments=slot.arguments if slot.arguments != (slot.call.arguments or "{}") else None,
     )
 

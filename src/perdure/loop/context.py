@@ -7,11 +7,12 @@ to a drive; a *port* is its end that one call holds.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from collections.abc import Coroutine
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, TypeVar
 
-from perdure.errors import ConfigError
+from perdure.errors import CallEnded, ConfigError
 from perdure.loop.transcript import Items
 from perdure.loop.trigger import Trigger
 from perdure.tools import Call, ToolResult, current_call
@@ -30,10 +31,12 @@ current: ContextVar[DriveScope | None] = ContextVar("perdure_drive", default=Non
 class DriveScope:
     """The drive that a tool, a hook or a model call serves."""
 
-    __slots__ = ("_drive",)
+    __slots__ = ("_drive", "background")
 
-    def __init__(self, drive: Drive) -> None:
+    def __init__(self, drive: Drive, *, background: bool = False) -> None:
         self._drive = drive
+        self.background = background
+        """This is work that the drive does not wait for."""
 
     @property
     def run_id(self) -> str:
@@ -64,7 +67,10 @@ class DriveScope:
         It is cancelled when the drive is aborted, and neither when the batch ends nor when the
         drive ends by itself.
         """
-        task = asyncio.get_running_loop().create_task(work, name=name or "perdure background")
+        context = contextvars.copy_context()
+        context.run(current.set, DriveScope(self._drive, background=True))
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(work, name=name or "perdure background", context=context)
         _background.add(task)
         signal = self._drive.signal
         signal.listeners.append(task.cancel)
@@ -79,6 +85,12 @@ def current_run_id() -> str:
     """The id of the drive that this code serves; empty if it serves none."""
     scope = current.get()
     return scope.run_id if scope is not None else ""
+
+
+def holds_up(run_id: str) -> bool:
+    """Whether the drive waits for this code: for its tools and hooks, not for background work."""
+    scope = current.get()
+    return scope is not None and not scope.background and scope.run_id == run_id
 
 
 def drive_scope() -> DriveScope:
@@ -96,10 +108,12 @@ def drive_scope() -> DriveScope:
 class LoopPort:
     """What the loop puts behind the handle of a call."""
 
-    __slots__ = ("_drive",)
+    __slots__ = ("_closed", "_drive", "_nested")
 
     def __init__(self, drive: Drive) -> None:
         self._drive = drive
+        self._nested: set[asyncio.Task[ToolResult]] = set()
+        self._closed = False
 
     async def write_record(self, call: Call, namespace: str, data: object) -> None:
         """Hand a record to the drive's recorder, if it has one."""
@@ -108,7 +122,24 @@ class LoopPort:
 
     async def invoke(self, call: Call, name: str, arguments: str) -> ToolResult:
         """Run another of the turn's tools, as the work of `call`."""
-        return await self._drive.nested(self._drive, call, name, arguments)
+        work = self._drive.nested(self._drive, call, name, arguments)
+        task = asyncio.get_running_loop().create_task(work, name=f"perdure-nested-{call.id}")
+        self._nested.add(task)
+        task.add_done_callback(self._nested.discard)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if self._closed and task.cancelled() and not _is_cancelled():
+                raise CallEnded(call.id) from None
+            raise
+
+    async def close(self) -> None:
+        """The call has ended: end the nested calls that its tool left running."""
+        self._closed = True
+        for task in self._nested:
+            task.cancel()
+        if self._nested:
+            await asyncio.wait(set(self._nested))
 
 
 async def invoke(name: str, arguments: str | dict[str, object] | None = None) -> ToolResult:
@@ -133,6 +164,11 @@ async def invoke(name: str, arguments: str | dict[str, object] | None = None) ->
     call = current_call()
     text = arguments if isinstance(arguments, str) else json_text(arguments or {})
     return await _port(call).invoke(call, name, text)
+
+
+def _is_cancelled() -> bool:
+    here = asyncio.current_task()
+    return here is not None and here.cancelling() > 0
 
 
 def _port(call: Call) -> LoopPort:

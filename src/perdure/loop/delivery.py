@@ -53,31 +53,30 @@ class Delivery:
             await self._barrier.tell(event)
             return ticket
 
-    async def deliver_durably(self, event: Event) -> None:
-        """Deliver an event once it is durable, so that whoever sees it can rely on it."""
-        async with self._lock:
-            await self._report()
-            self._last = self._ledger.note(event)
-            await self._last
-            self._show(event)
-            await self._barrier.tell(event)
-
     async def settle(self) -> None:
         """Wait until all that was delivered is durable."""
         if self._last is not None:
             await self._last
 
     async def finish(self, end: RunEnd) -> None:
-        """Deliver the end, and close the log of consumers whatever happens."""
+        """Deliver the end once it is durable, and close the log of consumers whatever happens.
+
+        Every subscriber hears it, whoever of them fails.
+        """
         try:
-            await self.deliver_durably(end)
+            async with self._lock:
+                await self._report()
+                self._last = self._ledger.note(end)
+                await self._last
+                self._show(end)
+                await self._barrier.tell_all(end)
         finally:
             if self._consumers is not None:
                 self._consumers.close()
 
     async def _report(self) -> None:
         """Tell what was queued since the last event, before anything it leads to."""
-        for report in self._queues.reports():
+        while (report := self._queues.next_report()) is not None:
             self._last = self._ledger.note(report)
             self._show(report)
             await self._barrier.tell(report)

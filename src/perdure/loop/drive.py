@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from perdure.errors import (
     Aborted,
@@ -47,13 +47,23 @@ async def run_drive(drive: Drive, opening: Opening) -> RunEnd:
     drive.taking = False
     end = _end(drive, outcome)
     try:
-        async with asyncio.timeout(drive.config.wind_down if drive.closing else None):
-            await drive.delivery.finish(end)
-            await drive.hooks.on_end(end)
-    except Exception as error:  # noqa: BLE001 - a ledger or a subscriber may raise anything
-        end = _end(drive, _after_failure(drive, outcome, error))
+        end = await _told(drive, outcome, end, drive.delivery.finish)
+        end = await _told(drive, outcome, end, drive.hooks.on_end)
     finally:
         _release_deliveries(drive)
+    return end
+
+
+async def _told(
+    drive: Drive, outcome: Outcome, end: RunEnd, tell: Callable[[RunEnd], Awaitable[None]]
+) -> RunEnd:
+    """The end after it was told: another one if that failed."""
+    try:
+        async with asyncio.timeout(drive.config.wind_down if drive.closing else None):
+            await tell(end)
+    except Exception as error:  # noqa: BLE001 - a ledger or a subscriber may raise anything
+        if end.reason != "error":
+            return _end(drive, _after_failure(drive, outcome, error))
     return end
 
 
@@ -110,7 +120,7 @@ def check_opening(
     open_calls = unanswered(everything)
     if open_calls:
         raise InputRequired(tuple(call.call_id for call in open_calls))
-    if not waiting and not can_continue(everything[-1]):
+    if not waiting and not any(map(can_continue, _last_seen(everything))):
         raise CannotContinue
 
 
@@ -148,7 +158,8 @@ async def _begin(drive: Drive, opening: Opening) -> Outcome | None:
     for place, given in enumerate(opening.prompts):
         item, hidden = unhide(given)
         mode: InputMode = "resume" if place < leading else "prompt"
-        await add(drive, item, mode, hidden=hidden, trigger=drive.trigger)
+        trigger = drive.trigger if mode == "prompt" else None
+        await add(drive, item, mode, hidden=hidden, trigger=trigger)
     outcome = await take_answers(drive, opening.answers) if opening.answers else None
     if outcome is None:
         await add_waiting(drive, drive.queues.take_steering())
@@ -163,6 +174,11 @@ def tail(transcript: Items) -> list[Item]:
             break
         found.append(item)
     return found[::-1]
+
+
+def _last_seen(items: Sequence[Item]) -> list[Item]:
+    """The last item that a model sees, if there is one."""
+    return [item for item in items if not is_note(item)][-1:]
 
 
 def is_note(item: Item) -> bool:
@@ -191,7 +207,7 @@ def _end(drive: Drive, outcome: Outcome) -> RunEnd:
         pending=tuple(pending),
         withheld=drive.withheld,
         partial=drive.partial,
-        turns=drive.turn,
+        turns=drive.asked,
         usage=drive.usage,
     )
 

@@ -282,6 +282,7 @@ class RunEnd(_Event, frozen=True, kw_only=True):
     partial: tuple[Item, ...] = ()
     """What the model had begun when it was cut, marked incomplete; not in the transcript."""
     turns: int = 0
+    """How many turns asked the model."""
     usage: Usage = NO_USAGE
     """The sum over the responses of the drive, as far as their servers said."""
 

@@ -126,8 +126,15 @@ class Hooks:
         return False
 
     async def on_end(self, end: RunEnd) -> None:
+        """Tell every one, also those after one that fails; raises what the first raised."""
+        failures: list[Exception] = []
         for hook in self._on_end:
-            await hook(end)
+            try:
+                await hook(end)
+            except Exception as error:  # noqa: BLE001 - a hook may raise anything
+                failures.append(error)
+        if failures:
+            raise failures[0]
 
 
 def _overrides(

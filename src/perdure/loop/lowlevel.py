@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Self
 
+from perdure.errors import ConfigError
 from perdure.loop.abort import AbortSignal
 from perdure.loop.barrier import Barrier, Subscriber
 from perdure.loop.broadcast import Broadcast
@@ -24,6 +25,7 @@ from perdure.loop.registry import DriveHandle, start
 from perdure.loop.state import Drive
 from perdure.loop.transcript import Transcript
 from perdure.loop.trigger import Hidden, Trigger
+from perdure.tools import ToolSet
 from perdure.wire import FunctionCall, Item
 
 EVENT_BUFFER = 256
@@ -122,11 +124,14 @@ class Events(AsyncIterator[Event]):
         self._trigger = trigger
         self._queue: asyncio.Queue[Event] = asyncio.Queue(EVENT_BUFFER)
         self._handle: DriveHandle | None = None
+        self._entered = False
         self._reading = True
         self._ended = False
 
     async def __aenter__(self) -> Self:
+        self._entered = True
         try:
+            ToolSet(self._config.tools)  # two of one name are refused before anything happens
             check_opening(self._transcript.snapshot(), self._prompts)
             self._handle = begin(
                 self._transcript,
@@ -149,12 +154,16 @@ class Events(AsyncIterator[Event]):
         while not self._queue.empty():
             self._queue.get_nowait()
         if self._handle is not None and not self._handle.done:
-            self._handle.abort("the reader left")
+            if not self._ended:
+                self._handle.abort("the reader left")
             await self._handle.wind_down()
+        self._ended = True
 
     async def __anext__(self) -> Event:
         if self._ended:
             raise StopAsyncIteration
+        if not self._entered:
+            raise ConfigError("enter the drive first: `async with run(...) as events:`")
         event = await self._queue.get()
         self._ended = isinstance(event, RunEnd)
         return event

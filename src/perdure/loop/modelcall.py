@@ -13,6 +13,7 @@ from perdure.errors import BadBody, Guard, ModelError, Truncated
 from perdure.loop.attempt import Attempt
 from perdure.loop.events import ModelRetry, ResponseEnd, StopCause
 from perdure.loop.model import ModelRequest, close, is_terminal
+from perdure.loop.request import for_its_model
 from perdure.loop.state import Drive
 from perdure.loop.usage import add
 from perdure.wire import (
@@ -169,7 +170,8 @@ async def _retry(
     if isinstance(error, Guard) or not retry.allows(number, error):
         raise error
     if retry.revise is not None:
-        request = retry.revise(number, request, error) or request
+        revised = retry.revise(number, request, error) or request
+        request = for_its_model(drive, revised, request)
     delay = retry.wait(number, error)
     await drive.delivery.deliver(
         ModelRetry(

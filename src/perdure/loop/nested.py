@@ -41,8 +41,14 @@ async def run_nested(drive: Drive, parent: Call, name: str, arguments: str) -> T
         arguments=arguments or "{}",
         key=f"{drive.run_id}/{call_id}",
     )
-    await batches.run_one(drive, slot, hold=_ask)
-    drive.why.pop(call_id, None)
+    try:
+        await batches.run_one(drive, slot, hold=_ask)
+    except Exception as error:  # noqa: BLE001 - a hook, a subscriber, the ledger may raise anything
+        # It ends the drive when the batch has ended; its text may be a guard's, so not the tool's.
+        drive.failure = drive.failure or error
+        raise ToolError("not run: the drive is about to end") from None
+    finally:
+        drive.why.pop(call_id, None)
     if slot.result is not None and slot.error is None and not slot.rejected:
         return slot.result
     said = text_of(slot.result.output) if slot.result is not None else str(slot.error)

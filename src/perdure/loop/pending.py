@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from perdure.tools import Tool
+from perdure.tools import Effect, Tool
 from perdure.wire import FunctionCall, FunctionCallOutput, Item
 
 PendingReason = Literal[
@@ -32,6 +32,8 @@ class PendingCall(msgspec.Struct, frozen=True, kw_only=True):
     """A held call that entered its tool before it was held."""
     idempotency_key: str = ""
     """The key of its last dispatch; empty if it never had one."""
+    effect: Effect | None = None
+    """What its tool did to the world, as of its last dispatch; None if nobody knows."""
     arguments: str | None = None
     """What an approval runs it with, if not what the model gave: the arguments of its last
     dispatch, or those that the decision that holds it gave."""

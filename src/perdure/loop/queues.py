@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections import deque
+from collections.abc import Sequence
 
 from perdure.loop.events import Queued, QueueMode
 from perdure.loop.trigger import Trigger
@@ -58,11 +59,9 @@ class Queues:
         if queue is self.steering and self._steered is not None and not self._steered.done():
             self._steered.set_result(None)
 
-    def reports(self) -> list[Queued]:
-        """The reports that were not delivered yet."""
-        reports = list(self._reports)
-        self._reports.clear()
-        return reports
+    def next_report(self) -> Queued | None:
+        """Take the oldest report that was not delivered yet."""
+        return self._reports.popleft() if self._reports else None
 
     @property
     def has_reports(self) -> bool:
@@ -76,6 +75,12 @@ class Queues:
     def take_follow_ups(self) -> list[Waiting]:
         """Everything that follows up."""
         return _drain(self.follow_ups)
+
+    def give_back(self, waiting: Sequence[Waiting]) -> None:
+        """Put items that were taken and have not joined back to the front of their queues."""
+        for one in reversed(waiting):
+            queue = self.follow_ups if one.mode == "follow_up" else self.steering
+            queue.appendleft(one)
 
     def steered(self) -> asyncio.Future[None]:
         """Done as soon as something is steered that no drive has taken yet."""

@@ -95,10 +95,14 @@ class DriveHandle:
             left = deadline - clock.monotonic()
             if left <= 0:
                 break
+            timer = asyncio.get_running_loop().create_task(clock.sleep(left))
+            waited: set[asyncio.Task[RunEnd] | asyncio.Task[None]] = {self._task, timer}
             try:
-                await asyncio.wait({self._task}, timeout=left)
+                await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
             except asyncio.CancelledError:
                 cancelled = True
+            finally:
+                timer.cancel()
         if cancelled:
             raise asyncio.CancelledError
 

@@ -41,6 +41,17 @@ async def build_request(drive: Drive) -> ModelRequest:
     return ModelRequest(settings=settings, input=Items.of(kept))
 
 
+def for_its_model(drive: Drive, request: ModelRequest, before: ModelRequest) -> ModelRequest:
+    """A request that somebody made of another, without the thoughts its model did not think."""
+    name = request.settings.model or ""
+    if request is before or name == (before.settings.model or ""):
+        return request
+    kept = Items.of(item for item in request.input if drive.is_for(name, item))
+    return (
+        request if len(kept) == len(request.input) else msgspec.structs.replace(request, input=kept)
+    )
+
+
 def _settings(drive: Drive) -> Request:
     """The settings of this turn: the same value as the last one's if the tools are the same."""
     if drive.settings is not None and drive.settings[0] is drive.tools:

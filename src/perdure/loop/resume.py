@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from perdure.errors import AmbiguousCall, CallAnswered, ConfigError, NotPending
+from perdure.errors import (
+    AmbiguousCall,
+    CallAnswered,
+    ConfigError,
+    InvalidArguments,
+    NotPending,
+)
 from perdure.loop.answers import Answer
 from perdure.loop.batch import Approved, run_approved
 from perdure.loop.decisions import ToolDecision
@@ -12,12 +18,20 @@ from perdure.loop.pending import PendingCall
 from perdure.loop.request import resolve_tools
 from perdure.loop.state import Drive, Outcome, add, add_waiting
 from perdure.loop.turn import add_batch
-from perdure.tools import Tool, ToolSet, arguments_digest, effect_of
+from perdure.tools import Effect, Tool, ToolSet, arguments_digest, effect_of, parse_arguments
 from perdure.wire import user
 
 RUN_AGAIN = "run again: accepted by the caller"
 RUN_AGAIN_SAFE = "run again: safe"
 RUN_AGAIN_KEYED = "run again: keyed"
+
+_STRICTNESS: Mapping[Effect, int] = {
+    "none": 0,
+    "idempotent": 1,
+    "keyed": 2,
+    "transactional": 3,
+    "once": 4,
+}
 
 
 def check_answers(
@@ -32,7 +46,7 @@ def check_answers(
         NotPending: Not every pending call has exactly one answer, or an answer names another call.
         CallAnswered: A call that a record answered or refused was approved.
         AmbiguousCall: A call that may have run was approved, and its effect forbids it.
-        ConfigError: An answer is an output of another call.
+        ConfigError: An answer is an output of another call, or its arguments are no JSON object.
     """
     given: dict[str, Answer] = {}
     for answer in answers:
@@ -59,6 +73,8 @@ def _checked(call: PendingCall, answer: Answer, tools: ToolSet) -> Answer:
                 f"{answer.call_id!r}"
             )
         return answer
+    if answer.arguments is not None:
+        _check_object(answer.call_id, answer.arguments)
     if call.reason in ("answered", "rejected"):
         raise CallAnswered(answer.call_id)
     if not call.may_have_run:
@@ -67,12 +83,20 @@ def _checked(call: PendingCall, answer: Answer, tools: ToolSet) -> Answer:
     return answer if answer.reason else _with_reason(answer, reason)
 
 
+def _check_object(call_id: str, arguments: str) -> None:
+    try:
+        parse_arguments(arguments, required=False)
+    except InvalidArguments as error:
+        raise ConfigError(f"the approval of call {call_id!r} has {error}") from None
+
+
 def rerun_reason(call: PendingCall, answer: Answer, tool: Tool | None) -> str:
     """Why a call that may have run may run again (DESIGN 5).
 
     `none` and `idempotent` run again; `keyed` runs again with the arguments of its last dispatch
     under that dispatch's key, or with other arguments under a key of its own; the others never do,
-    unless the answer accepts the risk.
+    unless the answer accepts the risk. The effect at its last dispatch and today's must both allow
+    it.
 
     Raises:
         AmbiguousCall: It may not.
@@ -83,7 +107,7 @@ def rerun_reason(call: PendingCall, answer: Answer, tool: Tool | None) -> str:
         raise AmbiguousCall(answer.call_id, f"its tool {call.call.name!r} is gone")
     dispatched = call.arguments if call.arguments is not None else call.call.arguments
     arguments = answer.arguments if answer.arguments is not None else dispatched
-    effect = effect_of(tool, arguments)
+    effect = max(effect_of(tool, arguments), call.effect or "none", key=_STRICTNESS.__getitem__)
     if effect in ("none", "idempotent"):
         return RUN_AGAIN_SAFE
     if effect != "keyed":
@@ -119,7 +143,6 @@ async def take_answers(drive: Drive, answers: Sequence[Answer]) -> Outcome | Non
     outputs = [answer for answer in answers if answer.output is not None]
     for answer in outputs:
         if answer.output is not None:
-            drive.why.pop(answer.call_id, None)
             await add(drive, answer.output, "resume", answer=answer)
     for answer in outputs:
         if answer.note:
@@ -168,5 +191,5 @@ def _approved(answer: Answer, pending: PendingCall) -> Approved:
         arguments,
         answer.idempotency_key or pending.idempotency_key,
         decision,
-        pending.may_have_run,
+        pending,
     )

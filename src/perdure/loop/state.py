@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from typing import NamedTuple, TypeAlias
 
 from perdure.loop.abort import AbortSignal
@@ -31,7 +31,7 @@ from perdure.loop.usage import NO_USAGE
 from perdure.tools import Call, ToolResult, ToolSet
 from perdure.wire import FunctionCall, Item, Reasoning, Request, Usage
 
-Invoker: TypeAlias = "Callable[[Drive, Call, str, str], Awaitable[ToolResult]]"
+Invoker: TypeAlias = "Callable[[Drive, Call, str, str], Coroutine[object, object, ToolResult]]"
 """Runs a nested call: the drive, the call that makes it, the tool's name, the arguments."""
 
 
@@ -62,6 +62,8 @@ class Drive:
     began: bool = False
     """Its `run_start` was told."""
     turn: int = 0
+    asked: int = 0
+    """How many turns have asked the model."""
     start: int = 0
     """How many items the transcript had when the drive began."""
     taking: bool = True
@@ -84,6 +86,8 @@ class Drive:
     broken: tuple[FunctionCall, ...] = ()
     """The calls of a response that broke off; they never run (DESIGN 6.6)."""
     withheld: bool = False
+    failure: Exception | None = None
+    """What failed around a nested call; the batch around it raises it."""
     closing: bool = False
     """The event loop is closing under the drive: there is time for one last append."""
     usage: Usage = NO_USAGE
@@ -150,18 +154,25 @@ async def add(
 
 
 async def add_waiting(drive: Drive, waiting: list[Waiting]) -> None:
-    """Append what a queue gave."""
-    for one in waiting:
-        if one.mode == "deliver":
-            drive.delivered.append(one)
-        await add(
-            drive,
-            one.item,
-            one.mode,
-            hidden=one.hidden,
-            trigger=one.trigger,
-            queue_id=one.id,
-        )
+    """Append what a queue gave.
+
+    If telling of an item fails, what has not joined the transcript goes back to its queue.
+    """
+    before = len(drive.transcript)
+    try:
+        for one in waiting:
+            await add(
+                drive,
+                one.item,
+                one.mode,
+                hidden=one.hidden,
+                trigger=one.trigger,
+                queue_id=one.id,
+            )
+    finally:
+        joined = len(drive.transcript) - before
+        drive.delivered += [one for one in waiting[:joined] if one.mode == "deliver"]
+        drive.queues.give_back(waiting[joined:])
 
 
 async def keep(drive: Drive, item: Item) -> Exception | None:

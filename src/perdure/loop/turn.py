@@ -18,7 +18,7 @@ from perdure.loop.events import ModelBlocked, TurnEnd, TurnStart
 from perdure.loop.middleware import TurnInfo, TurnStartInfo
 from perdure.loop.model import ModelRequest
 from perdure.loop.modelcall import Answer, call_model
-from perdure.loop.request import build_request, resolve_tools
+from perdure.loop.request import build_request, for_its_model, resolve_tools
 from perdure.loop.state import Drive, Outcome, add, add_waiting, keep
 from perdure.loop.trigger import unhide
 from perdure.tools import ToolResult
@@ -75,13 +75,14 @@ async def _begin_turn(drive: Drive) -> ModelRequest | Outcome:
     await _resolve_tools(drive)
     built = await build_request(drive)
     try:
-        request = await drive.hooks.before_model_call(built)
+        request = for_its_model(drive, await drive.hooks.before_model_call(built), built)
     except Exception as error:
         await drive.delivery.deliver(
             ModelBlocked(run_id=drive.run_id, turn=drive.turn, request=built, error=error)
         )
         raise
     inputs, drive.inputs = tuple(drive.inputs), []
+    drive.asked += 1
     await drive.delivery.deliver(
         TurnStart(run_id=drive.run_id, turn=drive.turn, request=request, inputs=inputs)
     )

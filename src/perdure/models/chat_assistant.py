@@ -16,15 +16,15 @@ from typing import cast
 import msgspec
 
 from perdure.models.chat_dialects import Dialect, Thoughts
-from perdure.models.chat_parts import ChatPart, flat, note_unknown, own_members, text_part
+from perdure.models.chat_parts import ChatPart, flat, note_unknown, text_part
 from perdure.models.content import (
     Lost,
     json_text,
-    kept,
     kept_object,
     kept_text,
     legal_id,
     legal_name,
+    members_of,
     object_text,
     text_of_raw,
 )
@@ -45,6 +45,9 @@ from perdure.wire import (
 
 SIGNATURE = "perdure:thought_signature"
 """The mark of a call that Google signed."""
+
+BESIDE = "message"
+"""The member of a service's mark that holds what its message has beside what became items."""
 
 _NO_SIGNATURE = "skip_thought_signature_validator"
 """What Google's documentation gives for a call that somebody else made."""
@@ -95,7 +98,8 @@ class AssistantMessage:
     def value(self) -> dict[str, object] | None:
         """The message; None if there is nothing in it."""
         content = self._texts()
-        message: dict[str, object] = {"role": "assistant", "content": content}
+        silent = None if self.calls or self._refusals else ""
+        message: dict[str, object] = {"role": "assistant", "content": content or silent}
         message |= {name: "\n\n".join(texts) for name, texts in self._named.items()}
         for name, found in (
             ("reasoning_details", self._details),
@@ -108,9 +112,16 @@ class AssistantMessage:
         message |= self._extra
         if not content and len(message) == 2:
             return None
-        if self.calls and self._dialect.thoughts_always:
-            message.setdefault(self._thoughts, "")
+        if self.calls:
+            self._complete(message)
         return message
+
+    def _complete(self, message: dict[str, object]) -> None:
+        """What a message with calls must have, though nobody gave it."""
+        if self._dialect.thoughts_always:
+            message.setdefault(self._thoughts, "")
+        if self._dialect.signatures and "extra_content" not in message:
+            self.calls[0].setdefault("extra_content", _google(_NO_SIGNATURE))
 
     def _texts(self) -> str | list[ChatPart] | None:
         if self._inline:
@@ -131,6 +142,7 @@ class AssistantMessage:
             self._lost.add(item.type, "encrypted, and nobody says for whom")
             return
         own = kept_object(item, self._mark)
+        self._take_extra(own)
         if "type" in own:
             self._details.append(_detail(item, own))
             return
@@ -152,12 +164,17 @@ class AssistantMessage:
             case "think":
                 self._inline += f"<think>\n{text}\n</think>\n\n"
             case "parts":
-                thinking = [text_part(text)]
-                self._content.append({"type": "thinking", "thinking": thinking})
+                self._add_part(text)
             case "details":
                 self._named.setdefault("reasoning", []).append(text)
             case name:
                 self._named.setdefault(field or name, []).append(text)
+
+    def _add_part(self, thought: str) -> None:
+        """A thought among the parts of the content; neighbours are one part."""
+        if not self._content or self._content[-1]["type"] != "thinking":
+            self._content.append({"type": "thinking", "thinking": []})
+        cast("list[ChatPart]", self._content[-1]["thinking"]).append(text_part(thought))
 
     # --- messages --------------------------------------------------------------------
 
@@ -167,7 +184,7 @@ class AssistantMessage:
         if item.phase:
             self._lost.add("phase", "the service has no place for it", ".phase")
         note_unknown(item, self._lost, self._mark)
-        self._take_extra(item)
+        self._take_extra(kept_object(item, self._mark))
         base, text = self._lost.at, self._inline
         for index, part in enumerate(parts):
             self._lost.at = f"{base}.content[{index}]"
@@ -194,35 +211,39 @@ class AssistantMessage:
 
     def _beside(self, part: OutputText) -> None:
         """What hangs on a text."""
-        if part.annotations and self._dialect.annotations:
-            self._annotations += map(_annotation, part.annotations)
-        elif part.annotations:
-            self._lost.add("annotations", "the service takes none back", ".annotations")
+        for index, annotation in enumerate(part.annotations or ()):
+            if self._dialect.annotations and annotation.type in _RETURNED:
+                self._annotations.append(_annotation(annotation))
+            else:
+                reason = "the service takes none back"
+                self._lost.add(annotation.type, reason, f".annotations[{index}]")
         if part.logprobs:
             self._lost.add("logprobs", "the service takes none back", ".logprobs")
 
-    def _take_extra(self, item: Message | FunctionCall) -> None:
-        own = kept_object(item, self._mark)
-        self._extra |= {name: own[name] for name in self._dialect.returned if name in own}
+    def _take_extra(self, own: dict[str, msgspec.Raw]) -> None:
+        """What the message has beside what became items, as far as the service wants it back."""
+        if BESIDE not in own:
+            return
+        for name, member in members_of(own.pop(BESIDE)).items():
+            if name in self._dialect.returned:
+                self._extra[name] = member
+            else:
+                self._lost.add(name, "the service does not take it back", f".{self._mark}.{name}")
 
     # --- calls ---------------------------------------------------------------------
 
     def _call(self, item: FunctionCall) -> None:
         own_signature = self._dialect.signatures
         note_unknown(item, self._lost, self._mark, *([SIGNATURE] if own_signature else []))
-        self._take_extra(item)
+        self._take_extra(kept_object(item, self._mark))
         function = {
             "name": legal_name(item.name, _NAME, self._lost),
             "arguments": self._arguments(item),
         }
         call_id = call_id_for(self._dialect, item.call_id)
         call: dict[str, object] = {"id": call_id, "type": "function", "function": function}
-        if own_signature:
-            signature = kept_text(item, SIGNATURE)
-            if signature is None and not self.calls and not self._extra:
-                signature = _NO_SIGNATURE
-            if signature is not None:
-                call["extra_content"] = {"google": {"thought_signature": signature}}
+        if own_signature and (signature := kept_text(item, SIGNATURE)) is not None:
+            call["extra_content"] = _google(signature)
         self.calls.append(call)
 
     def _arguments(self, item: FunctionCall) -> str:
@@ -238,16 +259,21 @@ class AssistantMessage:
 
 def _detail(item: Reasoning, own: dict[str, msgspec.Raw]) -> dict[str, object]:
     """A thought as OpenRouter gave it."""
-    detail: dict[str, object] = dict(own)
     kind = text_of_raw(own["type"])
-    for member, text in (
-        ("text", text_of(item.content or ())),
-        ("summary", text_of(item.summary)),
-        ("data" if kind == "reasoning.encrypted" else "signature", item.encrypted_content or ""),
-    ):
-        if text:
-            detail[member] = text
-    return detail
+    texts = {
+        "text": text_of(item.content or ()),
+        "summary": text_of(item.summary),
+        "data" if kind == "reasoning.encrypted" else "signature": item.encrypted_content or "",
+    }
+    return {**own, **{member: text for member, text in texts.items() if text}}
+
+
+_RETURNED = ("url_citation", "file")
+"""The annotations that may go back."""
+
+
+def _google(signature: str) -> dict[str, object]:
+    return {"google": {"thought_signature": signature}}
 
 
 def _annotation(annotation: Annotation) -> object:

@@ -29,6 +29,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
         base_url: Where the service is.
         url_variable: The environment variable that may name another place.
         keys: The environment variables that may hold the key, in order.
+        key_header: The header of the key; empty for `Authorization`, as a bearer.
         needs_key: Whether nothing can be sent without a key.
         hosts: The hosts, or domains, that speak it.
         max_tokens: The member that limits the output.
@@ -71,6 +72,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     base_url: str = ""
     url_variable: str = ""
     keys: tuple[str, ...] = ()
+    key_header: str = ""
     needs_key: bool = True
     hosts: tuple[str, ...] = ()
     max_tokens: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
@@ -154,7 +156,8 @@ AZURE = msgspec.structs.replace(
     name="azure",
     base_url="",
     url_variable="AZURE_OPENAI_ENDPOINT",
-    keys=("AZURE_OPENAI_API_KEY", "AZURE_OPENAI_AD_TOKEN"),
+    keys=("AZURE_OPENAI_API_KEY",),
+    key_header="api-key",
     hosts=("openai.azure.com", "services.ai.azure.com", "cognitiveservices.azure.com"),
 )
 

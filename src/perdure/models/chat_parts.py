@@ -29,7 +29,6 @@ from perdure.wire import (
     InputVideo,
     Part,
     Refusal,
-    TextPart,
     UnknownPart,
     Wire,
 )
@@ -90,7 +89,8 @@ def output_parts(output: str | Sequence[Part], label: str, dialect: Dialect, los
     """
     if isinstance(output, str):
         return Output([text_part(output)], [])
-    found = Output([], [])
+    texts: list[ChatPart] = []
+    attachments: list[ChatPart] = []
     base = lost.at
     for index, part in enumerate(output):
         lost.at = f"{base}.output[{index}]"
@@ -98,14 +98,14 @@ def output_parts(output: str | Sequence[Part], label: str, dialect: Dialect, los
         if made is None:
             continue
         if made["type"] == "text":
-            found.texts.append(made)
+            texts.append(made)
             continue
-        name = f"{label}#{len(found.attachments) // 2 + 1}"
+        name = f"{label}#{len(attachments) // 2 + 1}"
         lost.add(part.type, "a tool message holds text alone; sent in a user message after it")
-        found.texts.append(text_part(f"See attachment {name}."))
-        found.attachments += [text_part(f"Attachment {name}:"), made]
+        texts.append(text_part(f"See attachment {name}."))
+        attachments += [text_part(f"Attachment {name}:"), made]
     lost.at = base
-    return found
+    return Output(texts, attachments)
 
 
 def _part(part: Part, dialect: Dialect, lost: Lost) -> ChatPart | None:

@@ -22,6 +22,7 @@ from perdure.wire import (
     InputFile,
     InputImage,
     Kept,
+    Request,
     UnknownAnnotation,
     UnknownItem,
     UnknownPart,
@@ -323,7 +324,9 @@ def checked_name(name: str, pattern: re.Pattern[str]) -> str:
         ConfigError: It takes no such name.
     """
     if not pattern.fullmatch(name):
-        raise ConfigError(f"the provider takes no tool named {name!r}: it must be {pattern.pattern}")
+        raise ConfigError(
+            f"the provider takes no tool named {name!r}: it must be {pattern.pattern}"
+        )
     return name
 
 

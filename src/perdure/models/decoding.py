@@ -1,7 +1,7 @@
 """What the decoders of foreign answers share: frames to an assembler, ends, copies, JSON bodies.
 
-A *frame* is what a stream is made of; a *parser* cuts bytes into frames. An *assembler* makes events
-of the frames of one provider, and knows when its answer has ended.
+A *frame* is what a stream is made of; a *parser* cuts bytes into frames. An *assembler* makes
+events of the frames of one provider, and knows when its answer has ended.
 """
 
 from __future__ import annotations
@@ -129,13 +129,14 @@ class AnswerDecoder:
             return StreamEnd([], bad_frame(self.failure))
         if self._plain is not None:
             return self._end_plain(bytes(self._plain))
-        twin = self.copy()
         events: list[StreamEvent] = []
         with contextlib.suppress(WireError):  # a frame that was cut
-            whole = [frame for frame in twin._parser.end() if frame.data.rstrip()[-1:] == b"}"]
-            twin._assemble(whole, events)
-        if twin.finished:
-            return StreamEnd(events, None)
+            last = [frame for frame in self._parser.end() if frame.data.rstrip()[-1:] == b"}"]
+            if last:
+                twin = self.copy()
+                twin._assemble(last, events)
+                if twin.finished:
+                    return StreamEnd(events, None)
         return StreamEnd(events, EmptyBody() if self._empty else Truncated())
 
     def copy(self) -> Self:

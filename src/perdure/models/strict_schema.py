@@ -1,8 +1,8 @@
 """Schemas as Claude enforces them: for strict tools and for answers that are JSON.
 
-A *keyword* it does not enforce is written into the description of what it limits, so that the model
-still reads it. A schema that cannot be enforced at all is `NotStrict`: a map, something of any type,
-or one that holds itself.
+A *keyword* it does not enforce is written into the description of what it limits, so that the
+model still reads it. A schema that cannot be enforced at all is `NotStrict`: a map, something of
+any type, or one that holds itself.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _KEPT = frozenset(
 )
 
 
-class NotStrict(Exception):  # noqa: N818 - it says what the schema is
+class NotStrict(Exception):
     """A schema cannot be enforced.
 
     Attributes:
@@ -121,8 +121,8 @@ def _list(value: object) -> list[object]:
 def _refuse_recursion(schema: Schema) -> None:
     named = {**_mapping(schema.get("definitions")), **_mapping(schema.get("$defs"))}
     uses = {name: _references(definition) for name, definition in named.items()}
-    for name in uses:
-        reached, waiting = set[str](), list(uses[name])
+    for name, direct in uses.items():
+        reached, waiting = set[str](), list(direct)
         while waiting:
             other = waiting.pop()
             if other == name:

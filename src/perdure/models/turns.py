@@ -34,18 +34,26 @@ NO_OUTPUT = "Error: the call has no output"
 
 
 class Piece(NamedTuple):
-    """What one item adds to a turn."""
+    """What one item adds to a turn.
+
+    Attributes:
+        role: Whose turn it belongs to.
+        blocks: What it adds.
+        kind: What it is.
+        at: The place of its item, once it stands in a turn.
+    """
 
     role: Role
     blocks: Sequence[bytes]
     kind: Kind = "other"
+    at: str = ""
 
 
 class Call(NamedTuple):
     """A call under the id that is sent, and the place of its item."""
 
     call: FunctionCall
-    index: int
+    place: int
 
 
 class Answered(NamedTuple):
@@ -53,7 +61,7 @@ class Answered(NamedTuple):
 
     call: FunctionCall
     output: FunctionCallOutput | None
-    index: int
+    place: int
 
 
 class Turn:
@@ -72,7 +80,7 @@ class Turn:
         self.role: Role = role
         self.pieces: list[Piece] = []
         self.calls: dict[str, Call] = {}
-        self.owed = {id_: Answered(one.call, None, one.index) for id_, one in before.items()}
+        self.owed = {id_: Answered(one.call, None, one.place) for id_, one in before.items()}
 
     def blocks(self, *kinds: Kind) -> list[bytes]:
         """The blocks of the pieces of some kinds, in order."""
@@ -80,7 +88,7 @@ class Turn:
 
 
 class Dialect(Protocol):
-    """How a provider writes what a transcript says. Everything it gives depends on its arguments."""
+    """How a provider writes what a transcript says: functions of their arguments alone."""
 
     def call_id(self, call_id: str) -> str:
         """A call id as the provider takes it."""
@@ -94,7 +102,7 @@ class Dialect(Protocol):
         """The block of a call's output, or of its want; several with commas between."""
         ...
 
-    def message(self, turn: Turn, results: Sequence[bytes]) -> bytes:
+    def message(self, turn: Turn, results: Sequence[bytes], lost: Lost) -> bytes:
         """A turn as a message; several with commas between."""
         ...
 
@@ -249,7 +257,9 @@ class View:
 
     def _last(self, lost: Lost) -> list[tuple[bytes, bytes | None]]:
         """The turn that is open, and the results that nobody gave yet."""
-        calls = self._turns.settled[self._count - 1].calls if self._count else {}
+        calls: Mapping[str, Call] = {}
+        if self._count:
+            calls = self._turns.settled[self._count - 1].calls
         rendered: list[tuple[bytes, bytes | None]] = []
         if self._open is not None:
             rendered.append(_render(self._dialect, self._open, lost))
@@ -304,7 +314,7 @@ class _Reader:
             return None
         ended, turn = self._turn(piece.role)
         self.lost.all += lost.all
-        turn.pieces.append(piece)
+        turn.pieces.append(piece._replace(at=lost.at))
         if self.call is not None and isinstance(item, FunctionCall):
             turn.calls[item.call_id] = Call(self.call, index)
         return ended
@@ -356,8 +366,8 @@ class _Reader:
 def _render(dialect: Dialect, turn: Turn, lost: Lost) -> tuple[bytes, bytes | None]:
     results: list[bytes] = []
     for answered in turn.owed.values():
-        lost.at = f"input[{answered.index}]"
+        lost.at = f"input[{answered.place}]"
         if answered.output is None:
             lost.add(answered.call.type, f"it has no output; {NO_OUTPUT!r} is sent as one")
         results.append(dialect.result(answered, lost))
-    return dialect.message(turn, results), dialect.variant(turn, results)
+    return dialect.message(turn, results, lost), dialect.variant(turn, results)

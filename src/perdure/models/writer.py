@@ -19,6 +19,7 @@ from perdure.loop.model import ModelRequest
 from perdure.wire import (
     ContentPartDone,
     Emitter,
+    FunctionCall,
     Item,
     Message,
     OutputItemDone,
@@ -26,7 +27,7 @@ from perdure.wire import (
     StreamEvent,
     with_unknown,
 )
-from perdure.wire.open_items import OpenMessage
+from perdure.wire.open_items import OpenCall, OpenMessage
 
 MAKER = "perdure:provider"
 """The mark of a thought: who made it, and gets its signature back."""
@@ -95,9 +96,15 @@ class Writer(Emitter):
         return isinstance(self._open, OpenMessage)
 
     @property
-    def done(self) -> tuple[Item, ...]:
-        """The items that are closed."""
-        return tuple(self._done)
+    def calls(self) -> bool:
+        """Whether a call was made."""
+        return isinstance(self._open, OpenCall) or any(
+            isinstance(i, FunctionCall) for i in self._done
+        )
+
+    def new_id(self, prefix: str) -> str:
+        """An id for an item that the writer does not make itself."""
+        return self._ids.new(prefix)
 
     def copy(self) -> Self:
         """A writer in the same state."""

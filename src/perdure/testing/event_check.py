@@ -172,7 +172,8 @@ class EventCheck:
     def _end_run(self, event: RunEnd) -> None:
         if self._phase is _Phase.idle:
             self._rule(not event.run_id, "a drive that ends has begun")
-            self._rule(event.reason == "error", "a refused drive ends in error")
+            refused = event.reason in {"error", "aborted"} or event.cause == "guard"
+            self._rule(refused and not event.items, "a refused drive has done nothing")
             self.drives += 1
             return
         self._rule(event.run_id == self._run_id, "every event names its drive")

@@ -60,18 +60,32 @@ class Patience:
 
 
 class Entry:
-    """A tool that runs."""
+    """A tool that runs.
+
+    It is told to stop by the batch, by its time, by a cancellation of who watches, and when it is
+    `left`: nobody around it waits for it any more.
+    """
 
     def __init__(
-        self, tool: Tool, call: Call, state: CallState, *, clock: Clock, stop: Stop
+        self,
+        tool: Tool,
+        call: Call,
+        state: CallState,
+        *,
+        clock: Clock,
+        stop: Stop,
+        left: asyncio.Future[None],
     ) -> None:
         self._tool_name = tool.name
         self._call = call
+        self._left = left
         self._state = state
         self._clock = clock
         self._stop = stop
         self._stopped: Aborted | ToolTimeout | None = None
         self._cancelled = False
+        self.interrupted = False
+        """The task that watches was cancelled. What watches has to raise that again."""
         context = contextvars.copy_context()
         context.run(running_call.set, call)
         self._task = asyncio.create_task(
@@ -81,8 +95,8 @@ class Entry:
     async def outcome(self, patience: Patience, on_late: Callable[[Outcome], None]) -> Outcome:
         """Watch the tool to its end, or give it up.
 
-        A cancellation of the watching task is a stop of the batch without grace; the outcome is
-        still returned.
+        A cancellation of the watching task tells the tool; a second one ends its grace. The
+        outcome is still returned.
         """
         await self._watch(patience)
         outcome = self._judge()
@@ -90,7 +104,7 @@ class Entry:
         return outcome
 
     async def _watch(self, patience: Patience) -> None:
-        await self._wait(patience.timeout, self._stop.told)
+        await self._wait(patience.timeout, self._stop.told, self._left)
         if self._task.done():
             return
         self._stopped = self._why(patience.timeout)
@@ -104,8 +118,10 @@ class Entry:
         await self._wait(patience.linger)
 
     def _why(self, timeout: float | None) -> Aborted | ToolTimeout:
-        if self._stop.told.done() or timeout is None:
+        if self._stop.told.done():
             return Aborted(self._stop.reason)
+        if self.interrupted or self._left.done() or timeout is None:
+            return Aborted("cancelled")
         return ToolTimeout(self._tool_name, timeout)
 
     async def _wait(self, seconds: float | None, *signals: asyncio.Future[None]) -> None:
@@ -119,7 +135,7 @@ class Entry:
         try:
             await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            self._stop.tell("cancelled", cut=True)
+            self.interrupted = True
         finally:
             if timer is not None:
                 timer.cancel()

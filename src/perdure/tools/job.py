@@ -75,8 +75,9 @@ def failed(error: BaseException) -> Outcome:
 class BatchHooks:
     """What a harness hears of a batch, and may do. Each method may be left as it is.
 
-    All but `on_late` run on the job's own task, with the context of `Batch.run`. When the event
-    loop closes they are cancelled with it.
+    `around`, `on_start` and `on_settled` run on the job's own task, `on_progress` on one of the
+    batch, all with the context variables of whoever made the batch, and never with those of the
+    tool. When the event loop closes they are cancelled with it.
     """
 
     async def around(self, job: Job, enter: Enter) -> ToolResult:
@@ -84,7 +85,8 @@ class BatchHooks:
 
         It may answer without entering, change the result, or enter again where the effect allows
         it. What it raises is the job's failure. Nothing it does can turn `may_have_run` into a
-        result.
+        result. Where it cancels an entry, as `asyncio.timeout` does, the tool is told and has its
+        grace first; an entry it does not wait for is ended so before the job settles.
         """
         del job
         return await enter()

@@ -1,0 +1,208 @@
+"""What a recorder writes about calls: decisions, dispatches, and what ends them.
+
+It knows of each call what the record will say of it once all that is queued is written, so that it
+refuses what may not be recorded when it is told, and the tool does not run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+
+import msgspec
+from msgspec import Raw
+
+from perdure.errors import EntryRefused, NotIJson
+from perdure.log.calls import Call
+from perdure.log.entries import Json
+from perdure.log.writing import Draft
+from perdure.loop import Answer, ToolDecision, ToolDispatch, ToolStart
+from perdure.wire import FunctionCallOutput, canonicalize
+
+RUN_AGAIN = "run again"
+"""Why a call runs again if nobody said."""
+
+NO_REASON = "call rejected"
+
+
+@dataclasses.dataclass(slots=True, kw_only=True, eq=False)
+class Track:
+    """What the record will say of one call."""
+
+    call_id: str
+    target: Draft | str
+    """The entry of its item."""
+    arguments: str
+    """Those in force."""
+    may_have_run: bool = False
+    """An earlier drive, or another branch, may have entered its tool."""
+    held: bool = False
+    ended: str = ""
+    """`reject` or `answer`: it is owed its output alone."""
+    output: bool = False
+    dispatch: Draft | None = None
+    """Its dispatch of this drive."""
+    released: bool = False
+    """A decision since the last dispatch lets it run."""
+    terminate: bool = False
+    """Its result asks to end the drive."""
+
+    @property
+    def name(self) -> Json:
+        return {"call_id": self.call_id, "target": self.target}
+
+
+class CallTracks:
+    """The calls of a path that have no output yet, and those of this drive."""
+
+    def __init__(self, calls: Iterable[Call] = ()) -> None:
+        self._tracks = {call.call_id: _track_of(call) for call in calls}
+
+    def get(self, call_id: str) -> Track | None:
+        return self._tracks.get(call_id)
+
+    def add(self, call_id: str, arguments: str, target: Draft) -> None:
+        """A call joined the path.
+
+        Raises:
+            EntryRefused: It has no id, or the id of another call of the drive.
+        """
+        if not call_id or call_id in self._tracks:
+            raise EntryRefused(f"a call needs an id of its own, and has {call_id!r}")
+        self._tracks[call_id] = Track(call_id=call_id, target=target, arguments=arguments)
+
+    def begin(self) -> None:
+        """A drive begins: what was dispatched before it may have run."""
+        for call_id, track in list(self._tracks.items()):
+            if track.output:
+                del self._tracks[call_id]
+                continue
+            track.may_have_run = track.may_have_run or track.dispatch is not None
+            track.dispatch, track.released = None, False
+
+    # --- what is written -----------------------------------------------------------------
+
+    def start(self, event: ToolStart) -> list[Draft]:
+        """What a decision about a call writes.
+
+        Raises:
+            EntryRefused: The call has its output already.
+        """
+        track = self._tracks.get(event.call_id)
+        if track is None or track.ended:
+            return []
+        if track.output:
+            raise EntryRefused(f"call {event.call_id!r} has an output; nothing is decided about it")
+        decision = event.decision or ToolDecision()
+        if decision.action == "reject":
+            return [self._end(track, decision.by, decision.reason or NO_REASON)]
+        rewritten = _args(event.arguments, track.arguments)
+        if decision.action == "hold":
+            track.held = True
+            track.arguments = event.arguments
+            return [_decision(track, "hold", decision.by or "policy", decision.reason, rewritten)]
+        return self._proceed(track, event, decision, rewritten)
+
+    def _proceed(
+        self, track: Track, event: ToolStart, decision: ToolDecision, rewritten: Json
+    ) -> list[Draft]:
+        """It is written only if it answers a hold, changes the arguments, says why, or lets a call
+        run again."""
+        if not (track.held or rewritten or decision.reason or track.may_have_run):
+            return []
+        by = decision.by or ("" if track.held or track.may_have_run else "policy")
+        reason = decision.reason or (RUN_AGAIN if track.may_have_run and not track.held else "")
+        track.held, track.released, track.arguments = False, True, event.arguments
+        return [_decision(track, "proceed", by, reason, rewritten)]
+
+    def dispatch(self, event: ToolDispatch) -> list[Draft]:
+        """What precedes the entry into a tool.
+
+        Raises:
+            EntryRefused: The call is not on the record, or it has ended.
+        """
+        track = self._tracks.get(event.call_id)
+        if track is None:
+            raise EntryRefused(f"call {event.call_id!r} is not on the record, so it cannot run")
+        if track.output or track.ended:
+            raise EntryRefused(f"call {event.call_id!r} has ended, so it cannot run")
+        again: list[Draft] = []
+        ran = track.may_have_run or track.dispatch is not None
+        if (ran or track.held) and not track.released:
+            again = [_decision(track, "proceed", "", RUN_AGAIN, {})]
+        track.dispatch = Draft(
+            "dispatch",
+            {
+                **track.name,
+                "idempotency_key": event.idempotency_key,
+                "perdure:effect": event.effect,
+            },
+        )
+        track.held, track.released = False, False
+        return [*again, track.dispatch]
+
+    def before_output(self, output: FunctionCallOutput, answer: Answer | None) -> list[Draft]:
+        """What precedes an output.
+
+        Raises:
+            EntryRefused: The call has one already.
+        """
+        track = self._tracks.get(output.call_id)
+        if track is None:
+            return []
+        if track.output:
+            raise EntryRefused(f"call {output.call_id!r} has an output already")
+        track.output = True
+        if track.ended or track.dispatch is not None:
+            return []
+        by = answer.by if answer else "policy"
+        reason = answer.reason if answer and track.may_have_run else output.text
+        return [self._end(track, by, reason or NO_REASON)]
+
+    def _end(self, track: Track, by: str | None, reason: str) -> Draft:
+        """A call that may have run is answered, any other rejected (LOG 5.3)."""
+        ran = track.may_have_run or track.dispatch is not None
+        track.ended = "answer" if ran else "reject"
+        track.held = False
+        return _decision(track, track.ended, by, reason, {})
+
+
+def _track_of(call: Call) -> Track:
+    state = call.state
+    return Track(
+        call_id=call.call_id,
+        target=call.entry,
+        arguments=call.arguments,
+        may_have_run=call.may_have_run or bool(call.dispatches or call.elsewhere),
+        held=state == "held",
+        ended={"rejected": "reject", "answered": "answer"}.get(state, ""),
+        released=bool(call.decisions) and call.decisions[-1].verdict == "proceed",
+    )
+
+
+def _decision(
+    track: Track, verdict: str, by: str | None, reason: str, args: Mapping[str, object]
+) -> Draft:
+    optional = {"by": by, "reason": reason, **args}
+    given = {name: value for name, value in optional.items() if value not in ("", None)}
+    return Draft("decision", {**track.name, "verdict": verdict, **given})
+
+
+def _args(now: str, before: str) -> Json:
+    """The arguments as a decision holds them, if they are others than those in force."""
+    if now == before or _canonical(now) == _canonical(before):
+        return {}
+    source = now.encode("utf-8", "surrogatepass")
+    try:
+        msgspec.json.decode(source)
+    except msgspec.DecodeError:
+        return {"perdure:arguments": now}
+    exact = _canonical(now) != source
+    return {"args": Raw(source), **({"perdure:arguments": now} if exact else {})}
+
+
+def _canonical(arguments: str) -> bytes | None:
+    try:
+        return canonicalize(arguments or "{}")
+    except (NotIJson, UnicodeEncodeError):
+        return None

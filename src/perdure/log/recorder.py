@@ -1,0 +1,491 @@
+"""The recorder: the ledger that writes a drive's events into a session.
+
+Each event becomes the entries that the format asks for, in batches of which every first part is a
+legal log (LOG 1.4): a response's items and its response entry are one (LOG 1.5), what ends a drive
+is another. Nothing waits here; who has to know awaits the ticket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+from msgspec import Raw
+
+from perdure.clock import Clock, Ids
+from perdure.errors import Guard
+from perdure.log.appender import Appender, AppendTicket
+from perdure.log.entries import Json
+from perdure.log.path import View
+from perdure.log.recorded_calls import CallTracks
+from perdure.log.recorded_requests import RequestLog, trigger_json
+from perdure.log.writing import Draft
+from perdure.loop import (
+    Event,
+    ItemEnd,
+    ModelBlocked,
+    ModelRequest,
+    ModelRetry,
+    Queued,
+    ResponseEnd,
+    RunEnd,
+    RunStart,
+    ToolDispatch,
+    ToolEnd,
+    ToolStart,
+    Trigger,
+    TurnStart,
+)
+from perdure.wire import (
+    FunctionCall,
+    FunctionCallOutput,
+    Item,
+    Reasoning,
+    Request,
+    Response,
+    UnknownItem,
+    encode,
+    function_call_output,
+)
+
+HIDDEN_ITEM = "perdure:response_id"
+"""Marks, in a custom entry, an item that no model is shown; with the response it belongs to."""
+
+CUT = {"reason": "cut"}
+"""What a response that broke off says of itself: it is no answer."""
+
+Keep = Callable[[Item], bool]
+
+
+def is_shown(item: Item) -> bool:
+    """Whether a model is shown an item: not one of an extension type."""
+    return not (isinstance(item, UnknownItem) and ":" in item.type)
+
+
+class _Model:
+    """The model call that is going on."""
+
+    def __init__(self, request: ModelRequest, started: float) -> None:
+        self.request = request
+        self.started = started
+        self.hash = ""
+        self.attempts = 1
+        self.items: list[ItemEnd] = []
+
+
+class Recorder:
+    """Writes one session. It implements the loop's `Ledger`.
+
+    Args:
+        appender: What writes.
+        requests: The settings and items of the path.
+        clock: What latencies are measured with.
+        ids: What names a response that has no name.
+        settings: The settings of the drives to come, so that the first entry of a session is a
+            full config; without them it stands before the first response.
+        keep: Which items a model is shown; the others are kept as custom entries.
+    """
+
+    def __init__(
+        self,
+        appender: Appender,
+        requests: RequestLog,
+        *,
+        clock: Clock,
+        ids: Ids,
+        settings: Request | None = None,
+        keep: Keep = is_shown,
+    ) -> None:
+        self.appender = appender
+        self._requests = requests
+        self._clock = clock
+        self._ids = ids
+        self._settings = settings
+        self._keep = keep
+        self._calls = CallTracks(appender.view.calls.open.values())
+        self._queued: dict[str, tuple[Queued, Draft]] = {}
+        self._model: _Model | None = None
+        self._batch: list[str] = []  # calls whose output comes next, in the model's order
+        self._landed: dict[str, ToolEnd] = {}  # outputs that are known and wait for their place
+        self._written: set[str] = set()  # calls whose output stands before its item is told
+        self._unhashed: set[str] = set()
+        self._pending: list[Draft] = []  # of the group that is being made
+
+    def note(self, event: Event) -> AppendTicket:
+        """Take an event. Raises as `Ledger.note` says."""
+        match event:
+            case ItemEnd():
+                self._item(event)
+            case ToolStart() | ToolDispatch() | ToolEnd():
+                self._tool(event)
+            case TurnStart() | ModelRetry() | ModelBlocked() | ResponseEnd():
+                self._turn(event)
+            case RunStart():
+                self._start(event)
+            case RunEnd():
+                self._end(event)
+            case Queued():
+                self._queue(event)
+            case _:
+                pass
+        return self.appender.ticket
+
+    def use(self, settings: Request) -> None:
+        """Say which settings the next drives have."""
+        self._settings = settings
+
+    async def close(self) -> None:
+        """Write what is queued."""
+        await self.appender.close()
+
+    async def write_record(self, call_id: str, namespace: str, data: object) -> None:
+        """Write a tool's own record, durably, between its dispatch and its output."""
+        body = {"ns": namespace, "data": data, "call_id": call_id}
+        await self.appender.add([Draft("custom", body)])
+
+    # --- groups ----------------------------------------------------------------------------
+
+    def _add(self, *drafts: Draft) -> AppendTicket:
+        """Add a group, what was held before it."""
+        held = self._requests.take_held()
+        config = [Draft("config", held)] if held else []
+        return self.appender.add([*config, *drafts])
+
+    def _custom(self, kind: str, data: Json, *, call_id: str = "") -> Draft:
+        body: Json = {"ns": f"perdure:{kind}", "data": data}
+        return Draft("custom", {**body, "call_id": call_id} if call_id else body)
+
+    # --- drives ----------------------------------------------------------------------------
+
+    def _start(self, event: RunStart) -> None:
+        self._calls.begin()
+        self._batch.clear()
+        self._landed.clear()
+        self._written.clear()
+        if self._settings is not None:
+            self._requests.settle(self._settings)
+        body: Json = {"run_id": event.run_id, "phase": "start", "source": event.source}
+        if event.trigger is not None:
+            body |= trigger_json({"ref": str(event.trigger), "trigger": _trigger(event.trigger)})
+        self._add(Draft("run", body))
+
+    def _end(self, event: RunEnd) -> None:
+        if not event.run_id:
+            return
+        self._cut(event)
+        self._requests.held = {}  # of an attempt that nothing came of
+        owed = list(self._queued.values())
+        again = [(queued, _again(queued, draft)) for queued, draft in owed]
+
+        def group(view: View) -> Sequence[Draft]:
+            return [
+                *([_owed(event, [draft for _, draft in owed])] if owed else []),
+                _told(event),
+                _run_end(event, view),
+                *(draft for _, draft in again),
+            ]
+
+        self.appender.add(group)
+        self._queued = {queued.queue_id: (queued, draft) for queued, draft in again}
+
+    def _queue(self, event: Queued) -> None:
+        members: Json = {
+            "item": Raw(encode(event.item)),
+            "mode": "followup" if event.mode == "follow_up" else "steer",
+            "perdure:queue_id": event.queue_id,
+        }
+        if event.hidden:
+            members["visible"] = False
+        if event.trigger is not None:
+            members |= trigger_json({"trigger": _trigger(event.trigger)})
+        draft = Draft("queued", members)
+        self._queued[event.queue_id] = (event, draft)
+        self._add(draft)
+        self.appender.hurry()
+
+    # --- model calls -------------------------------------------------------------------------
+
+    def _turn(self, event: TurnStart | ModelRetry | ModelBlocked | ResponseEnd) -> None:
+        match event:
+            case TurnStart():
+                self._model = _Model(event.request, self._clock.monotonic())
+                self._hash(event.request)
+            case ModelRetry():
+                self._retry(event)
+            case ModelBlocked():
+                self._blocked(event)
+            case ResponseEnd():
+                self._response(event)
+
+    def _hash(self, request: ModelRequest) -> None:
+        self._requests.settle(request.settings)
+        found, why = self._requests.hash_of(request)
+        if self._model is not None:
+            self._model.request, self._model.hash = request, found
+        if why and why not in self._unhashed:
+            self._unhashed.add(why)
+            self._add(self._custom("unhashed", {"reason": why}))
+
+    def _retry(self, event: ModelRetry) -> None:
+        model = self._model
+        if model is None:
+            return
+        revised = event.request is not model.request
+        data: Json = {
+            "attempt": event.attempt,
+            "error": str(event.error),
+            "delay_ms": round(event.delay * 1000),
+            "model": event.request.settings.model or "",
+            "revised": revised,
+        }
+        held = self._requests.held  # the settings of an attempt that failed are not written
+        self._requests.held = {}
+        self._add(self._custom("model_retry", data))
+        self._requests.held = held
+        model.attempts = event.attempt + 1
+        model.items.clear()
+        if revised:
+            self._hash(event.request)
+
+    def _blocked(self, event: ModelBlocked) -> None:
+        if isinstance(event.error, Guard):
+            self._add(self._custom("model_blocked", {"turn": event.turn}))
+            return
+        self._hash(event.request)
+        self._add(Draft("response", {"status": "failed", "error": {"message": str(event.error)}}))
+
+    def _response(self, event: ResponseEnd) -> None:
+        response = event.response
+        facts: Json = {
+            "status": response.status or "",
+            "usage": Raw(encode(response.usage)) if response.usage else None,
+            "incomplete": _raw(response.incomplete_details),
+            "error": _raw(response.error),
+        }
+        self._close(facts, response, event.attempts)
+
+    def _cut(self, event: RunEnd | None = None) -> None:
+        """Account for a model call that ended without a response."""
+        if self._model is None:
+            return
+        failed = event is not None and event.reason == "error" and event.error is not None
+        facts: Json = (
+            {"status": "failed", "error": {"message": str(event.error)}}
+            if failed and event is not None
+            else {"status": "incomplete", "incomplete": CUT}
+        )
+        self._close(facts, None, self._model.attempts)
+
+    def _close(self, facts: Json, response: Response | None, attempts: int) -> None:
+        """Write a response: its items, and then itself."""
+        model, self._model = self._model, None
+        items = model.items if model is not None else []
+        name = response.id if response is not None else ""
+        name = name or next((one.response_id for one in items if one.response_id), "")
+        name = name or (self._ids.new("perdure_resp_") if items else "")
+        asked = (model.request.settings.model if model is not None else "") or ""
+        body: Json = {
+            "response_id": name,
+            "model": ((response.model if response is not None else "") or asked),
+            **facts,
+            "request_hash": model.hash if model is not None else "",
+            "attempts": attempts if attempts > 1 else 0,
+        }
+        if model is not None:
+            body["latency_ms"] = round((self._clock.monotonic() - model.started) * 1000)
+        drafts = [self._model_item(one, name) for one in items]
+        shown = {member: value for member, value in body.items() if value not in ("", None, 0)}
+        self._add(*drafts, Draft("response", shown))
+
+    # --- items -------------------------------------------------------------------------------
+
+    def _item(self, event: ItemEnd) -> None:
+        if self._model is not None and not isinstance(event.item, FunctionCallOutput):
+            if event.response_id or not _is_input(event):
+                self._model.items.append(event)
+                return
+        if isinstance(event.item, FunctionCallOutput):
+            self._output(event)
+            return
+        self._add(self._input_item(event))
+
+    def _model_item(self, event: ItemEnd, response: str) -> Draft:
+        item = event.item
+        if not self._keep(item):
+            return _hidden_item(item, response)
+        draft = Draft("item", {"item": Raw(encode(item)), "response": response})
+        if event.model_call_id:
+            draft.body["perdure:model_call_id"] = event.model_call_id
+        if isinstance(item, FunctionCall):
+            self._calls.add(item.call_id, item.arguments, draft)
+            self._batch.append(item.call_id)
+        thinker = self._requests.model if isinstance(item, Reasoning) else ""
+        self._requests.add(item, thinker)
+        return draft
+
+    def _input_item(self, event: ItemEnd) -> Draft:
+        if not self._keep(event.item):
+            draft = _hidden_item(event.item, "")
+        else:
+            draft = Draft("item", {"item": Raw(encode(event.item))})
+            self._requests.add(event.item)
+            if isinstance(event.item, FunctionCall):
+                self._calls.add(event.item.call_id, event.item.arguments, draft)
+        if event.hidden:
+            draft.body["visible"] = False
+        if event.trigger is not None:
+            draft.body["source"] = _trigger(event.trigger)
+        queued = self._queued.pop(event.queue_id, None)
+        if queued is not None:
+            draft.body["queued_from"] = queued[1]
+        return draft
+
+    # --- tools -------------------------------------------------------------------------------
+
+    def _tool(self, event: ToolStart | ToolDispatch | ToolEnd) -> None:
+        if event.parent:
+            self._nested(event)
+        elif isinstance(event, ToolStart):
+            if event.call_id not in self._batch:
+                self._batch.append(event.call_id)
+            self._add_some(self._calls.start(event))
+        elif isinstance(event, ToolDispatch):
+            self._add_some(self._calls.dispatch(event))
+        else:
+            self._tool_end(event)
+
+    def _add_some(self, drafts: Sequence[Draft]) -> None:
+        if drafts:
+            self._add(*drafts)
+
+    def _nested(self, event: ToolStart | ToolDispatch | ToolEnd) -> None:
+        if isinstance(event, ToolDispatch):
+            return
+        data: Json = {"call_id": event.call_id, "name": event.name, "parent": event.parent}
+        if isinstance(event, ToolStart):
+            data |= {"phase": "start", "arguments": event.arguments}
+        else:
+            data |= {"phase": "end", "error": str(event.error) if event.error else None}
+        self._add(self._custom("nested_call", data, call_id=event.parent))
+
+    def _tool_end(self, event: ToolEnd) -> None:
+        track = self._calls.get(event.call_id)
+        if track is None:
+            return
+        if event.output is None:
+            if event.call_id in self._batch:
+                self._batch.remove(event.call_id)  # it holds up no other's output
+            if track.dispatch is not None and not event.entered:
+                fence = self.appender.fence.nonce
+                body: Json = {"call_id": event.call_id, "target": track.dispatch, "fence": fence}
+                self._add(Draft("perdure:not_started", body))
+            self._land()
+            return
+        self._landed[event.call_id] = event
+        early = self._batch[:1] != [event.call_id] and track.dispatch is not None
+        if early:
+            output = Raw(encode(_original(event)))
+            self._add(Draft("perdure:result", {**track.name, "output": output}))
+        self._land()
+        if event.entered:
+            self.appender.hurry()  # a result is recorded when it lands (DESIGN 6.3)
+
+    def _land(self) -> None:
+        """Write the outputs that are next in the model's order."""
+        while self._batch and self._batch[0] in self._landed:
+            event = self._landed.pop(self._batch.pop(0))
+            if event.output is not None:
+                self._written.add(event.call_id)
+                self._write_output(ItemEnd(run_id="", turn=0, item=event.output), event)
+
+    def _output(self, event: ItemEnd) -> None:
+        item = event.item
+        if not isinstance(item, FunctionCallOutput):
+            return
+        if item.call_id in self._written and event.answer is None:
+            self._written.discard(item.call_id)  # it landed before
+            self._requests.add(item)
+            return
+        if self._model is not None:
+            self._cut()
+        if item.call_id in self._batch:
+            self._batch.remove(item.call_id)
+        self._write_output(event, self._landed.pop(item.call_id, None))
+        self._requests.add(item)
+
+    def _write_output(self, event: ItemEnd, landed: ToolEnd | None) -> None:
+        item = event.item
+        if not isinstance(item, FunctionCallOutput):
+            return
+        before = self._calls.before_output(item, event.answer)
+        source = _original(landed) if landed is not None else item
+        draft = Draft("item", {"item": Raw(encode(source))})
+        if event.hidden:
+            draft.body["visible"] = False
+        if landed is not None and landed.result is not None and landed.result.terminate:
+            draft.body["perdure:terminate"] = True
+        self._add(*before, draft)
+
+
+# --- bodies ------------------------------------------------------------------------------------
+
+
+def _raw(value: msgspec.Struct | None | msgspec.UnsetType) -> Raw | None:
+    return Raw(encode(value)) if value else None  # type: ignore[arg-type]
+
+
+def _is_input(event: ItemEnd) -> bool:
+    return event.trigger is not None or bool(event.queue_id) or event.answer is not None
+
+
+def _original(event: ToolEnd) -> FunctionCallOutput:
+    """The output as the tool gave it; the entry says what had to change of it."""
+    result, output = event.result, event.output
+    if output is None or (result is not None and result.original is not None):
+        original = result.original if result is not None else None
+        return function_call_output(event.call_id, original if original is not None else "")
+    return output
+
+
+def _hidden_item(item: Item, response: str) -> Draft:
+    kind = item.type or "perdure:item"
+    return Draft("custom", {"ns": kind, "data": Raw(encode(item)), HIDDEN_ITEM: response})
+
+
+def _trigger(trigger: Trigger) -> Json:
+    members = {"kind": trigger.kind, "ref": trigger.ref, "source": trigger.source}
+    return {**trigger_json(members), **trigger.extra}
+
+
+def _again(queued: Queued, draft: Draft) -> Draft:
+    """The queued entry once more, for readers that take it for closed by the end of the drive."""
+    body = {name: value for name, value in draft.body.items() if name != "perdure:salt"}
+    return Draft("queued", {**body, "perdure:again": draft})
+
+
+def _owed(event: RunEnd, drafts: Sequence[Draft]) -> Draft:
+    return Draft("perdure:owed", {"run_id": event.run_id, "queued": list(drafts)})
+
+
+def _told(event: RunEnd) -> Draft:
+    body: Json = {"run_id": event.run_id, "reason": event.reason}
+    return Draft("perdure:end", {**body, "cause": event.cause} if event.cause else body)
+
+
+def _run_end(event: RunEnd, view: View) -> Draft:
+    """The end as the format has it, from core entries alone (LOG 4.3)."""
+    pending: Sequence[str] = ()
+    reason = "aborted"
+    if view.drives.open is not None:
+        pending, reason = view.drives.verdict(view.drives.open, view.calls)
+    standing = {"error": "error", "aborted": "interrupted"}.get(event.reason, reason)
+    ref = event.cause or ""
+    if event.error is not None and not isinstance(event.error, Guard):
+        ref = str(event.error)
+    body: Json = {
+        "run_id": event.run_id,
+        "phase": "end",
+        "reason": standing,
+        "pending": list(pending),
+    }
+    return Draft("run", {**body, "ref": ref} if ref else body)

@@ -1,0 +1,404 @@
+"""The settings of a request as members of the Messages API, and what they lose."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, cast
+
+import msgspec
+from msgspec import Raw
+
+from perdure.errors import ConfigError
+from perdure.models.anthropic_request import NAME, OWN, PROVIDER, own_members
+from perdure.models.content import (
+    Lost,
+    checked_name,
+    extension,
+    given,
+    kept,
+    members_of,
+    model_named,
+    refuse_held,
+    text_of_raw,
+)
+from perdure.models.strict_schema import NotStrict, strict_schema
+from perdure.wire import (
+    AllowedTools,
+    FunctionChoice,
+    FunctionTool,
+    JsonSchemaFormat,
+    Request,
+    TextFormat,
+    ToolDefinition,
+    UnknownTool,
+    UnknownToolChoice,
+)
+
+DEFAULT_MAX_TOKENS = 4096
+"""The most tokens of an answer where the settings do not say; the API has no default."""
+
+_LEAST_BUDGET = 1024
+_BUDGETS = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16384, "xhigh": 32768}
+_EFFORTS = {"minimal": "low"}
+
+_OWN_SETTINGS = frozenset(
+    (
+        "cache_control",
+        "container",
+        "context_management",
+        "inference_geo",
+        "mcp_servers",
+        "output_config",
+        "speed",
+        "thinking",
+        "top_k",
+    )
+)
+"""Members of the API that the wire does not know; they are sent as they are given."""
+
+_VERSION = re.compile(r"claude-(?:[a-z]+-)?(\d{1,2})(?!\d)(?:[-.](\d{1,2})(?!\d))?")
+
+
+class Seen(NamedTuple):
+    """What the settings have to know of the turns.
+
+    Attributes:
+        system: The blocks that the system says before them.
+        names: The functions that are called in them.
+        calls_without_thought: Whether the last calls come without the thought before them.
+    """
+
+    system: Sequence[bytes]
+    names: Sequence[str]
+    calls_without_thought: bool
+
+
+def version(model: str) -> tuple[int, int]:
+    """The version of a Claude model; of one whose name says none, a new one's."""
+    found = _VERSION.search(model)
+    return (99, 0) if found is None else (int(found[1]), int(found[2] or 0))
+
+
+def takes_inline_system(model: str) -> bool:
+    """Whether a model takes messages of the system between others."""
+    return version(model) >= (4, 8)
+
+
+def max_tokens(settings: Request) -> int:
+    """The most tokens that a request lets an answer have."""
+    asked = settings.max_output_tokens
+    budget = _budget(settings)
+    if asked:
+        return asked
+    return DEFAULT_MAX_TOKENS + (budget or 0)
+
+
+def settings_members(
+    settings: Request, seen: Seen, *, stream: bool, lost: Lost
+) -> dict[str, object]:
+    """Every member of a request but its messages.
+
+    Raises:
+        ConfigError: The API cannot do what the settings ask for.
+    """
+    refuse_held(settings)
+    out: dict[str, object] = {"model": model_named(settings), "max_tokens": max_tokens(settings)}
+    system = [*_instructions(settings), *map(Raw, seen.system)]
+    if system:
+        out["system"] = system
+    tools = _tools(settings, seen, lost)
+    if tools:
+        out["tools"] = tools
+    choice = _tool_choice(settings, seen, tools, lost)
+    if choice:
+        out["tool_choice"] = choice
+    forced = choice.get("type") in {"any", "tool"}
+    thinking, config = _reasoning(settings, seen, lost, forced=forced)
+    _format(settings, config, lost)
+    if thinking:
+        out["thinking"] = thinking
+    if config:
+        out["output_config"] = config
+    _sampling(settings, out, lost, thinks=thinking.get("type") not in {None, "disabled"})
+    _others(settings, out, lost)
+    out["stream"] = stream
+    return out
+
+
+def _instructions(settings: Request) -> list[dict[str, object]]:
+    text = settings.instructions
+    return [{"type": "text", "text": text}] if text and not text.isspace() else []
+
+
+# --- tools ------------------------------------------------------------------------------
+
+
+def _tools(settings: Request, seen: Seen, lost: Lost) -> list[dict[str, object]]:
+    allowed = _allowed(settings)
+    tools: list[dict[str, object]] = []
+    for index, tool in enumerate(settings.tools or ()):
+        lost.at = f"tools[{index}]"
+        if isinstance(tool, FunctionTool) and allowed is not None and tool.name not in allowed:
+            continue
+        made = _tool(tool, lost)
+        if made:
+            tools.append(made)
+    lost.at = ""
+    if not tools:  # calls in the turns need them, though none may be made again
+        tools = [_stub(name) for name in seen.names]
+    return tools
+
+
+def _tool(tool: ToolDefinition, lost: Lost) -> dict[str, object]:
+    if isinstance(tool, UnknownTool):
+        if not tool.type.startswith(f"{PROVIDER}:"):
+            lost.add(tool.type, "Anthropic has no such tool; its own are named 'anthropic:TYPE'")
+            return {}
+        members: dict[str, object] = dict(members_of(tool.source.raw))
+        return {**members, "type": tool.type.removeprefix(f"{PROVIDER}:")}
+    schema: Mapping[str, object] = tool.parameters or {"type": "object", "properties": {}}
+    strict = False
+    if tool.strict:
+        quiet = Lost()
+        quiet.at = f"{lost.at}.parameters"
+        try:
+            schema, strict = strict_schema(schema, quiet), True
+            lost.all += quiet.all
+        except NotStrict as error:
+            lost.add("strict", f"Anthropic cannot enforce {error}", ".strict")
+    made: dict[str, object] = {"name": checked_name(tool.name, NAME)}
+    if given(tool.description):
+        made["description"] = tool.description
+    made["input_schema"] = schema
+    if strict:
+        made["strict"] = True
+    return {**made, **own_members(tool, lost)}
+
+
+def _stub(name: str) -> dict[str, object]:
+    return {"name": re.sub(r"[^A-Za-z0-9_-]", "_", name), "input_schema": {"type": "object"}}
+
+
+def _allowed(settings: Request) -> frozenset[str] | None:
+    choice = settings.tool_choice
+    if not isinstance(choice, AllowedTools):
+        return None
+    return frozenset(tool.name for tool in choice.tools if isinstance(tool, FunctionChoice))
+
+
+def _tool_choice(
+    settings: Request, seen: Seen, tools: Sequence[Mapping[str, object]], lost: Lost
+) -> dict[str, object]:
+    choice = settings.tool_choice
+    mode: object = choice.mode or "auto" if isinstance(choice, AllowedTools) else choice
+    made = _choice(mode, lost)
+    if not settings.tools and seen.names:
+        return {"type": "none"}
+    if not tools:
+        if made.get("type") in {"any", "tool"}:
+            raise ConfigError(f"tool_choice {choice!r} asks for a call, and there are no tools")
+        return {}
+    names = {_name(tool) for tool in tools}
+    if made.get("type") == "tool" and made["name"] not in names:
+        raise ConfigError(f"tool_choice names {made['name']!r}, which is none of the tools")
+    if settings.parallel_tool_calls is False and made.get("type") != "none":
+        made.setdefault("type", "auto")
+        made["disable_parallel_tool_use"] = True
+    return made
+
+
+def _name(tool: Mapping[str, object]) -> object:
+    name = tool.get("name")
+    return text_of_raw(name) if isinstance(name, Raw) else name
+
+
+def _choice(choice: object, lost: Lost) -> dict[str, object]:
+    match choice:
+        case "auto" | "none":
+            return {"type": choice}
+        case "required":
+            return {"type": "any"}
+        case FunctionChoice():
+            return {"type": "tool", "name": choice.name}
+        case UnknownToolChoice():
+            raw = extension(choice, PROVIDER, "choice")
+            if raw is not None:
+                return dict(members_of(raw))
+            lost.add(choice.type, "Anthropic has no such choice", "tool_choice")
+        case str():
+            lost.add(choice, "Anthropic has no such choice", "tool_choice")
+        case _:
+            pass
+    return {}
+
+
+# --- thinking -----------------------------------------------------------------------------
+
+_Thinking = dict[str, object]
+
+
+def _budget(settings: Request) -> int | None:
+    """The tokens to think with, for a model that has to be told; None for the others."""
+    effort = settings.reasoning.effort if settings.reasoning else None
+    if not effort or "thinking" in kept(settings):
+        return None
+    if not (3, 7) <= version(settings.model or "") < (4, 6):
+        return None
+    return _BUDGETS.get(effort)
+
+
+def _reasoning(
+    settings: Request, seen: Seen, lost: Lost, *, forced: bool
+) -> tuple[_Thinking, dict[str, object]]:
+    """The members `thinking` and `output_config`."""
+    config: dict[str, object] = dict(members_of(kept(settings).get("output_config", b"{}")))
+    native = kept(settings).get("thinking")
+    thinking: _Thinking = {}
+    if native is not None and native != b"null":
+        thinking = msgspec.json.decode(native, type=dict[str, object])
+    elif settings.reasoning:
+        thinking = _asked_thinking(settings, config, lost)
+    kind = thinking.get("type")
+    if forced and kind == "enabled":
+        lost.add("thinking", "no thought goes before a call that is forced", "reasoning")
+        return {}, config
+    if kind == "enabled" and seen.calls_without_thought:
+        lost.add("thinking", "the last calls come without the thought before them", "reasoning")
+        return {}, config
+    return thinking, config
+
+
+def _asked_thinking(settings: Request, config: dict[str, object], lost: Lost) -> _Thinking:
+    reasoning = settings.reasoning
+    assert reasoning  # noqa: S101 - the caller asked
+    effort, summary = reasoning.effort or None, reasoning.summary or None
+    made = version(settings.model or "")
+    if effort == "none":
+        return {"type": "disabled"} if made >= (3, 7) else {}
+    if made < (3, 7):
+        lost.add("reasoning", "the model does not think", "reasoning")
+        return {}
+    if made >= (4, 6):
+        if effort:
+            config.setdefault("effort", _EFFORTS.get(effort, effort))
+        shown = {"display": "summarized"} if summary else {}
+        return {"type": "adaptive", **shown}
+    budget = _budget(settings)
+    if budget is None:
+        if effort:
+            lost.add(effort, "the model knows no such effort", "reasoning.effort")
+        return {}
+    most = max_tokens(settings)
+    if most <= _LEAST_BUDGET:
+        lost.add("reasoning", f"{most} tokens leave no room for a thought", "reasoning")
+        return {}
+    return {"type": "enabled", "budget_tokens": min(budget, max(_LEAST_BUDGET, most // 2))}
+
+
+# --- the rest -------------------------------------------------------------------------------
+
+
+def _format(settings: Request, config: dict[str, object], lost: Lost) -> None:
+    text = settings.text or None
+    if text is None:
+        return
+    if text.verbosity:
+        lost.add("verbosity", "Anthropic has no such setting", "text.verbosity")
+    wanted = text.format or None
+    if wanted is None or isinstance(wanted, TextFormat):
+        return
+    if not isinstance(wanted, JsonSchemaFormat):
+        lost.add(wanted.type, "Anthropic answers in JSON only by a schema", "text.format")
+        return
+    lost.at = "text.format.schema"
+    try:
+        schema = strict_schema(wanted.schema or {}, lost)
+    except NotStrict as error:
+        raise ConfigError(
+            f"Anthropic cannot answer by the schema {wanted.name!r}: {error}"
+        ) from None
+    lost.at = ""
+    if wanted.description and "description" not in schema:
+        schema["description"] = wanted.description
+    config["format"] = {"type": "json_schema", "schema": schema}
+
+
+def _sampling(settings: Request, out: dict[str, object], lost: Lost, *, thinks: bool) -> None:
+    temperature, top_p = settings.temperature, settings.top_p
+    if given(temperature):
+        if thinks:
+            lost.add("temperature", "a model that thinks takes none", "temperature")
+        else:
+            out["temperature"] = min(cast("float", temperature), 1)
+            if cast("float", temperature) > 1:
+                lost.add("temperature", "Anthropic takes at most 1", "temperature")
+    if given(top_p):
+        if thinks and cast("float", top_p) < 0.95:
+            lost.add("top_p", "a model that thinks takes 0.95 at least", "top_p")
+        elif "temperature" in out and version(settings.model or "") >= (4, 1):
+            lost.add("top_p", "the model takes it or the temperature, not both", "top_p")
+        else:
+            out["top_p"] = top_p
+
+
+_NOT_TAKEN = (
+    "presence_penalty",
+    "frequency_penalty",
+    "top_logprobs",
+    "max_tool_calls",
+    "prompt_cache_key",
+    "background",
+)
+
+
+def _others(settings: Request, out: dict[str, object], lost: Lost) -> None:
+    for name in _NOT_TAKEN:
+        if getattr(settings, name):
+            lost.add(name, "Anthropic has no such setting", name)
+    if settings.truncation and settings.truncation != "disabled":
+        lost.add("truncation", "Anthropic never shortens the input", "truncation")
+    for index, name in enumerate(settings.include or ()):
+        if name != "reasoning.encrypted_content":
+            lost.add(name, "Anthropic has nothing of the kind", f"include[{index}]")
+    _metadata(settings, out, lost)
+    _service_tier(settings, out, lost)
+    _stop(settings, out, lost)
+    for name, raw in kept(settings).items():
+        if name in {"stop", "thinking", "output_config", OWN, "stop_sequences"} or raw == b"null":
+            continue
+        if name in _OWN_SETTINGS:
+            out[name] = Raw(raw)
+        elif not name.startswith("perdure:"):
+            lost.add(name, "Anthropic has no such setting", name)
+    if OWN in kept(settings):
+        out.update(members_of(kept(settings)[OWN]))
+
+
+def _metadata(settings: Request, out: dict[str, object], lost: Lost) -> None:
+    metadata = dict(settings.metadata or {})
+    user = metadata.pop("user_id", None) or settings.safety_identifier or None
+    if user:
+        out["metadata"] = {"user_id": user}
+    for name in metadata:
+        lost.add(name, "Anthropic takes nothing but a user id", f"metadata.{name}")
+
+
+def _service_tier(settings: Request, out: dict[str, object], lost: Lost) -> None:
+    tiers = {"auto": "auto", "default": "standard_only", "standard_only": "standard_only"}
+    tier = settings.service_tier or ""
+    if tier in tiers:
+        out["service_tier"] = tiers[tier]
+    elif tier:
+        lost.add(tier, "Anthropic has no such tier", "service_tier")
+
+
+def _stop(settings: Request, out: dict[str, object], lost: Lost) -> None:
+    raw = kept(settings).get("stop_sequences") or kept(settings).get("stop") or b"null"
+    stop = msgspec.json.decode(raw, type=str | list[str] | None)
+    stops = [stop] if isinstance(stop, str) else stop or []
+    good = [one for one in stops if one.strip()]
+    if len(good) < len(stops):
+        lost.add("stop", "Anthropic takes no white space to stop at", "stop")
+    if good:
+        out["stop_sequences"] = good

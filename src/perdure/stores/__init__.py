@@ -1,0 +1,37 @@
+"""Stores: where sessions live.
+
+A *store URL* names one: `memory:` for the life of the process, `file:///directory` for JSONL
+files. Each implements the protocols of `perdure.log.store`, and `perdure.testing.store_kit` checks
+that it does.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import cast
+
+from perdure.errors import ConfigError
+from perdure.log.store import Store
+
+SCHEMES = {
+    "memory": "perdure.stores.memory:open_url",
+    "file": "perdure.stores.jsonl:open_url",
+}
+"""What opens a store of each scheme, loaded on first use (DESIGN 3)."""
+
+
+def open_store(url: str) -> Store:
+    """The store of a URL.
+
+    Raises:
+        ConfigError: No store has its scheme, or it is not a URL of that store.
+    """
+    scheme, colon, _ = url.partition(":")
+    opener = SCHEMES.get(scheme)
+    if not colon or opener is None:
+        known = ", ".join(f"{name}:" for name in SCHEMES)
+        raise ConfigError(f"no store for {url!r}; a store URL begins with one of: {known}")
+    module, _, function = opener.partition(":")
+    open_url = cast("Callable[[str], Store]", getattr(importlib.import_module(module), function))
+    return open_url(url)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import fcntl
 import os
 import pty
@@ -16,6 +15,7 @@ import termios
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -104,7 +104,11 @@ class Terminal:
         os.write(self._ours, text.encode())
 
     def interrupt(self) -> None:
-        """Press Ctrl-C."""
+        """Press Ctrl-C, once the command waits for something.
+
+        Python's line editing loses a signal that comes directly before it begins to wait.
+        """
+        self._until(self._waits, "it does not come to rest")
         self.type("\x03")
 
     def end(self) -> None:
@@ -116,15 +120,6 @@ class Terminal:
         before = self.expect("\n> ")
         self._until(lambda: not self._mode(termios.ICANON), "the prompt takes no keys")
         return before
-
-    def leave(self) -> None:
-        """Press Ctrl-C until it ends; one that comes before the line editing listens is lost."""
-        for _ in range(int(PATIENCE)):
-            self.interrupt()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(1)
-                break
-        self.ends(0)
 
     # --- what a person sees ------------------------------------------------------------
 
@@ -161,6 +156,14 @@ class Terminal:
     def hidden(self) -> None:
         """Wait until what is typed is not shown, as while an answer runs."""
         self._until(lambda: not self.echoes(), "what is typed is shown")
+
+    def _waits(self) -> bool:
+        """Whether the command sleeps, as far as the system tells."""
+        stat = Path(f"/proc/{self.process.pid}/stat")
+        if not stat.exists():
+            time.sleep(0.2)
+            return True
+        return stat.read_text().rpartition(")")[2].split()[0] == "S"
 
     def _mode(self, flag: int) -> bool:
         return bool(termios.tcgetattr(self._tty)[3] & flag)

@@ -79,12 +79,14 @@ def test_ctrl_c_stops_the_answer_and_keeps_the_conversation() -> None:
         screen.expect("Something else.\n")
         screen.prompt()
         assert texts(server) == ["hi", "again"]
-        screen.leave()
+        screen.interrupt()
+        screen.ends(0)
 
 
 def test_ctrl_c_at_the_prompt_leaves() -> None:
     with chat(ScriptedModel([])) as (_, screen):
-        screen.leave()
+        screen.interrupt()
+        screen.ends(0)
         assert "Traceback" not in screen.text
 
 

@@ -53,7 +53,7 @@ def refusal(*given: str) -> tuple[str, str]:
 def test_every_tool_object_of_a_file_is_a_tool() -> None:
     code = """
         from perdure import Tool, tool
-        from perdure.tools import FunctionTool, RawTool, ToolResult
+        from perdure.tools import TypedTool, RawTool, ToolResult
 
         @tool
         def first() -> str: return ""

@@ -25,8 +25,8 @@ from perdure.loop import (
     Trigger,
     TurnInfo,
     TurnStart,
+    answer_with,
     drive_scope,
-    output,
 )
 from perdure.session import Delivered, Session
 from perdure.testing import ScriptedModel, call, turn
@@ -135,7 +135,7 @@ async def test_an_item_steered_in_the_turn_that_stops_waits_for_the_next_drive(h
     assert not any("wait" in said for said in texts(session.state.transcript))
     session.use(Agent(model, tools=[Tool("a")]))
     if how == "hold":
-        await session.resume(output("c1", "done by hand"))
+        await session.resume(answer_with("c1", "done by hand"))
         assert sent(model)[-2:] == ["output c1: done by hand", "user: wait"]
     else:
         await session.send("on")
@@ -520,7 +520,7 @@ async def test_a_delivery_while_calls_wait_stays_queued() -> None:
     await session.send("go")
     with pytest.raises(InputRequired):
         await session.deliver("report")
-    await session.resume(output("c1", "ok"))
+    await session.resume(answer_with("c1", "ok"))
     assert sent(model)[-1] == "user: report"
     ear.check()
 

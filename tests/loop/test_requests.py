@@ -274,12 +274,16 @@ def printed(code: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout  # noqa: S603
 
 
+def printed(code: str) -> str:
+    """What a fresh interpreter prints."""
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout  # noqa: S603
+
+
 def test_importing_perdure_loads_no_client_no_server_no_database() -> None:
     code = "import sys, perdure; print('\\n'.join(sorted(sys.modules)))"
-    ran_it = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    modules = set(ran_it.stdout.split())
+    said = printed(code)
+    modules = set(said.split())
     assert "perdure" in modules
     assert [name for name in modules if name.split(".")[0] in HEAVY] == []
     ours = {name for name in modules if name.startswith("perdure.")}
@@ -294,7 +298,5 @@ def test_every_public_name_imports_and_none_of_them_reaches_the_network() -> Non
         "for name in perdure.__all__: getattr(perdure, name)\n"
         "print(perdure.__all__ == sorted(perdure.__all__))"
     )
-    ran_it = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert ran_it.stdout.strip() == "True"
+    said = printed(code)
+    assert said.strip() == "True"

@@ -36,10 +36,10 @@ from perdure.loop import (
     ToolStart,
     Trigger,
     TurnStart,
+    answer_with,
     approve,
     deny,
     outcome_unknown,
-    output,
     refuse,
     run,
 )
@@ -127,7 +127,7 @@ async def test_a_held_call_is_resumed_by_an_output() -> None:
     one = Tool("a")
     session, ear = listening(Agent(model, tools=[one], middleware=[Holds("a")]))
     assert (await session.send("go")).status == "input_required"
-    result = await session.resume(output("c1", "by hand", by="human"))
+    result = await session.resume(answer_with("c1", "by hand", by="human"))
     assert (result.status, one.entered) == ("done", [])
     assert outputs(model.requests[-1].input) == [("c1", "by hand")]
     [end] = [event for event in ear.of(ItemEnd) if event.answer]
@@ -203,7 +203,7 @@ async def test_a_refusal_ends_the_drive_when_every_answer_is_in() -> None:
 
 async def test_notes_of_answers_follow_the_outputs_as_the_user_s_words() -> None:
     session, ear, model = seeded([Tool("a"), Tool("b")], "held")
-    await session.resume(approve("c1", note="go on"), output("c2", "x", note="by hand"))
+    await session.resume(approve("c1", note="go on"), answer_with("c2", "x", note="by hand"))
     assert texts(model.requests[-1].input)[3:] == [
         "output c2: x",
         "user: by hand",
@@ -466,7 +466,7 @@ async def test_a_call_that_a_record_answered_is_owed_its_output_alone(
     session, ear, _ = seeded([one := Tool("a", effect="none")], reason)
     with pytest.raises(CallAnswered):
         await session.resume(approve("c1", run_again=True))
-    result = await session.resume(output("c1", "as recorded"))
+    result = await session.resume(answer_with("c1", "as recorded"))
     assert (result.status, one.entered) == ("done", [])
     ear.check()
 
@@ -557,12 +557,12 @@ async def test_a_held_call_stays_held_when_its_answer_could_not_be_taken(kind: s
     ear.on(kind, fails())
     with pytest.raises(RunFailed):
         await session.resume(
-            output("c1", "x") if kind == "item_start" else approve("c1"), approve("c2")
+            answer_with("c1", "x") if kind == "item_start" else approve("c1"), approve("c2")
         )
     assert one.entered == []
     assert all(left.reason in {"held", "undispatched"} for left in session.state.pending)
     assert not any(left.may_have_run for left in session.state.pending)
-    await session.resume(*(output(left.call.call_id, "y") for left in session.state.pending))
+    await session.resume(*(answer_with(left.call.call_id, "y") for left in session.state.pending))
     ear.check()
 
 
@@ -623,7 +623,7 @@ async def test_a_resume_tells_its_hooks_what_it_is() -> None:
             seen.append(info.source)
 
     session, _, _ = seeded([Tool("a")], "held", middleware=[Sees()])
-    await session.resume(output("c1", "x"))
+    await session.resume(answer_with("c1", "x"))
     assert seen == ["resume"]
 
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, TypedDict
 import msgspec
 from hypothesis import strategies as st
 
-from perdure.tools import FunctionTool, tool
+from perdure.tools import TypedTool, tool
 
 
 class Good(NamedTuple):
@@ -247,7 +247,7 @@ class Signed:
     """A function with a generated signature, as a tool, and what it was given."""
 
     parameters: dict[str, Parameter]
-    tool: FunctionTool[..., Any]
+    tool: TypedTool[..., Any]
     got: list[dict[str, Any]]
 
 

@@ -10,7 +10,7 @@ import pytest
 from perdure.errors import ConfigError, DuplicateTool
 from perdure.tools import (
     Call,
-    FunctionTool,
+    TypedTool,
     RawTool,
     Tool,
     ToolAnnotations,
@@ -103,7 +103,7 @@ def test_a_set_keeps_the_order_and_finds_by_name() -> None:
 
 def test_a_plain_function_is_a_tool() -> None:
     (only,) = ToolSet([plain])
-    assert isinstance(only, FunctionTool)
+    assert isinstance(only, TypedTool)
     assert as_tool(only) is only
 
 

@@ -7,7 +7,7 @@ items: thoughts of models other than the one in force, and entries by their ids.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -64,11 +64,20 @@ class Context(NamedTuple):
     omitted: tuple[Omission, ...]
 
 
+class Contribution(NamedTuple):
+    """What an entry gives to the context, omitted or not."""
+
+    entry: str
+    item: Item | None
+    """None for an entry that gives nothing."""
+    thinker: str | None = None
+    """For a thought of a response: the model in force when it was written."""
+
+
 class _Contribution(NamedTuple):
     entry: str
     item: Item
     thinker: str | None = None
-    """For a thought of a response: the model in force when it was written."""
 
 
 class _Place(NamedTuple):
@@ -142,12 +151,20 @@ class ContextFold:
             tuple(self._omitted),
         )
 
-    def model_of(self, entry: str) -> str:
-        """The model in force when a thought was written; empty if the entry holds none."""
-        for contribution in self._window:
-            if contribution.entry == entry:
-                return contribution.thinker or ""
-        return ""
+    def contributions(self) -> Iterator[Contribution]:
+        """What the context is made from, entry by entry, in the order of its items.
+
+        Entries that give nothing are among them, with no item.
+        """
+        window = iter(self._window)
+        giving = next(window, None)
+        for entry in self._from:
+            found = False
+            while giving is not None and giving.entry == entry:
+                yield Contribution(*giving)
+                giving, found = next(window, None), True
+            if not found:
+                yield Contribution(entry, None)
 
     def _thinker(self, entry: ItemEntry, item: Item) -> str | None:
         if entry.response and isinstance(item, Reasoning):

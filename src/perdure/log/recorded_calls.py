@@ -106,8 +106,11 @@ class CallTracks:
     def _proceed(
         self, track: Track, event: ToolStart, decision: ToolDecision, rewritten: Json
     ) -> list[Draft]:
-        """It is written only if it answers a hold, changes the arguments, says why, or lets a call
-        run again."""
+        """A proceed is written only if it says something.
+
+        It does if it answers a hold, changes the arguments, gives a reason, or lets a call run
+        again.
+        """
         if not (track.held or rewritten or decision.reason or track.may_have_run):
             return []
         by = decision.by or ("" if track.held or track.may_have_run else "policy")

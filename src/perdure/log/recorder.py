@@ -7,7 +7,8 @@ is another. Nothing waits here; who has to know awaits the ticket.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Raw
@@ -15,7 +16,7 @@ from msgspec import Raw
 from perdure.clock import Clock, Ids
 from perdure.errors import Guard
 from perdure.log.appender import Appender, AppendTicket
-from perdure.log.entries import Json
+from perdure.log.entries import SALT, Json
 from perdure.log.path import View
 from perdure.log.recorded_calls import CallTracks
 from perdure.log.recorded_requests import RequestLog, trigger_json
@@ -36,6 +37,7 @@ from perdure.loop import (
     Trigger,
     TurnStart,
 )
+from perdure.loop.config import visible_to_model
 from perdure.wire import (
     FunctionCall,
     FunctionCallOutput,
@@ -43,7 +45,6 @@ from perdure.wire import (
     Reasoning,
     Request,
     Response,
-    UnknownItem,
     encode,
     function_call_output,
 )
@@ -54,12 +55,21 @@ HIDDEN_ITEM = "perdure:response_id"
 CUT = {"reason": "cut"}
 """What a response that broke off says of itself: it is no answer."""
 
+AGAIN = "perdure:again"
+
 Keep = Callable[[Item], bool]
 
 
-def is_shown(item: Item) -> bool:
-    """Whether a model is shown an item: not one of an extension type."""
-    return not (isinstance(item, UnknownItem) and ":" in item.type)
+class Owed(NamedTuple):
+    """A queued input that no item has taken up yet."""
+
+    body: Json
+    entry: Draft | str
+
+    def again(self) -> Owed:
+        """The same once more, for readers that take it for closed by the end of the drive."""
+        body = {name: value for name, value in self.body.items() if name not in (SALT, AGAIN)}
+        return Owed(body, Draft("queued", {**body, AGAIN: self.entry}))
 
 
 class _Model:
@@ -83,6 +93,7 @@ class Recorder:
         ids: What names a response that has no name.
         settings: The settings of the drives to come, so that the first entry of a session is a
             full config; without them it stands before the first response.
+        queued: What the path owes its queues, by the loop's names.
         keep: Which items a model is shown; the others are kept as custom entries.
     """
 
@@ -94,7 +105,8 @@ class Recorder:
         clock: Clock,
         ids: Ids,
         settings: Request | None = None,
-        keep: Keep = is_shown,
+        keep: Keep = visible_to_model,
+        queued: Mapping[str, Owed] | None = None,
     ) -> None:
         self.appender = appender
         self._requests = requests
@@ -103,13 +115,12 @@ class Recorder:
         self._settings = settings
         self._keep = keep
         self._calls = CallTracks(appender.view.calls.open.values())
-        self._queued: dict[str, tuple[Queued, Draft]] = {}
+        self._queued: dict[str, Owed] = dict(queued or {})
         self._model: _Model | None = None
         self._batch: list[str] = []  # calls whose output comes next, in the model's order
         self._landed: dict[str, ToolEnd] = {}  # outputs that are known and wait for their place
         self._written: set[str] = set()  # calls whose output stands before its item is told
         self._unhashed: set[str] = set()
-        self._pending: list[Draft] = []  # of the group that is being made
 
     def note(self, event: Event) -> AppendTicket:
         """Take an event. Raises as `Ledger.note` says."""
@@ -145,11 +156,11 @@ class Recorder:
 
     # --- groups ----------------------------------------------------------------------------
 
-    def _add(self, *drafts: Draft) -> AppendTicket:
+    def _add(self, *drafts: Draft) -> None:
         """Add a group, what was held before it."""
         held = self._requests.take_held()
         config = [Draft("config", held)] if held else []
-        return self.appender.add([*config, *drafts])
+        _ = self.appender.add([*config, *drafts])
 
     def _custom(self, kind: str, data: Json, *, call_id: str = "") -> Draft:
         body: Json = {"ns": f"perdure:{kind}", "data": data}
@@ -174,19 +185,15 @@ class Recorder:
             return
         self._cut(event)
         self._requests.held = {}  # of an attempt that nothing came of
-        owed = list(self._queued.values())
-        again = [(queued, _again(queued, draft)) for queued, draft in owed]
+        owed = [one.entry for one in self._queued.values()]
+        self._queued = {name: one.again() for name, one in self._queued.items()}
+        again = [one.entry for one in self._queued.values() if isinstance(one.entry, Draft)]
 
         def group(view: View) -> Sequence[Draft]:
-            return [
-                *([_owed(event, [draft for _, draft in owed])] if owed else []),
-                _told(event),
-                _run_end(event, view),
-                *(draft for _, draft in again),
-            ]
+            first = [owed_draft(event.run_id, owed)] if owed else []
+            return [*first, _told(event), _run_end(event, view), *again]
 
-        self.appender.add(group)
-        self._queued = {queued.queue_id: (queued, draft) for queued, draft in again}
+        _ = self.appender.add(group)
 
     def _queue(self, event: Queued) -> None:
         members: Json = {
@@ -199,7 +206,7 @@ class Recorder:
         if event.trigger is not None:
             members |= trigger_json({"trigger": _trigger(event.trigger)})
         draft = Draft("queued", members)
-        self._queued[event.queue_id] = (event, draft)
+        self._queued[event.queue_id] = Owed(members, draft)
         self._add(draft)
         self.appender.hurry()
 
@@ -300,14 +307,12 @@ class Recorder:
     # --- items -------------------------------------------------------------------------------
 
     def _item(self, event: ItemEnd) -> None:
-        if self._model is not None and not isinstance(event.item, FunctionCallOutput):
-            if event.response_id or not _is_input(event):
-                self._model.items.append(event)
-                return
         if isinstance(event.item, FunctionCallOutput):
             self._output(event)
-            return
-        self._add(self._input_item(event))
+        elif self._model is not None:  # nobody else adds items while a model answers
+            self._model.items.append(event)
+        else:
+            self._add(self._input_item(event))
 
     def _model_item(self, event: ItemEnd, response: str) -> Draft:
         item = event.item
@@ -337,7 +342,7 @@ class Recorder:
             draft.body["source"] = _trigger(event.trigger)
         queued = self._queued.pop(event.queue_id, None)
         if queued is not None:
-            draft.body["queued_from"] = queued[1]
+            draft.body["queued_from"] = queued.entry
         return draft
 
     # --- tools -------------------------------------------------------------------------------
@@ -434,10 +439,6 @@ def _raw(value: msgspec.Struct | None | msgspec.UnsetType) -> Raw | None:
     return Raw(encode(value)) if value else None  # type: ignore[arg-type]
 
 
-def _is_input(event: ItemEnd) -> bool:
-    return event.trigger is not None or bool(event.queue_id) or event.answer is not None
-
-
 def _original(event: ToolEnd) -> FunctionCallOutput:
     """The output as the tool gave it; the entry says what had to change of it."""
     result, output = event.result, event.output
@@ -457,14 +458,9 @@ def _trigger(trigger: Trigger) -> Json:
     return {**trigger_json(members), **trigger.extra}
 
 
-def _again(queued: Queued, draft: Draft) -> Draft:
-    """The queued entry once more, for readers that take it for closed by the end of the drive."""
-    body = {name: value for name, value in draft.body.items() if name != "perdure:salt"}
-    return Draft("queued", {**body, "perdure:again": draft})
-
-
-def _owed(event: RunEnd, drafts: Sequence[Draft]) -> Draft:
-    return Draft("perdure:owed", {"run_id": event.run_id, "queued": list(drafts)})
+def owed_draft(run_id: str, entries: Sequence[Draft | str]) -> Draft:
+    """What the end of a drive says it still owes its queues (LOG 4.4)."""
+    return Draft("perdure:owed", {"run_id": run_id, "queued": list(entries)})
 
 
 def _told(event: RunEnd) -> Draft:
@@ -479,7 +475,7 @@ def _run_end(event: RunEnd, view: View) -> Draft:
     if view.drives.open is not None:
         pending, reason = view.drives.verdict(view.drives.open, view.calls)
     standing = {"error": "error", "aborted": "interrupted"}.get(event.reason, reason)
-    ref = event.cause or ""
+    ref: str = event.cause or ""
     if event.error is not None and not isinstance(event.error, Guard):
         ref = str(event.error)
     body: Json = {

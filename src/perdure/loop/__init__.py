@@ -11,10 +11,10 @@ The loop knows a model, tools and a ledger by their protocols, and nothing of st
 from perdure.loop.answers import (
     OUTCOME_UNKNOWN_REASON,
     Answer,
+    answer_with,
     approve,
     deny,
     outcome_unknown,
-    output,
     refuse,
 )
 from perdure.loop.barrier import Subscriber
@@ -170,6 +170,7 @@ __all__ = [
     "Waiting",
     "after_tool_call",
     "alongside_model_call",
+    "answer_with",
     "approve",
     "before_model_call",
     "before_run",
@@ -191,7 +192,6 @@ __all__ = [
     "on_event",
     "on_message",
     "outcome_unknown",
-    "output",
     "refuse",
     "resolve_tools",
     "run",

@@ -65,7 +65,7 @@ def approve(
     )
 
 
-def output(
+def answer_with(
     call_id: str,
     value: str | tuple[Part, ...],
     *,
@@ -107,4 +107,4 @@ def deny(call_id: str, why: str = "denied", *, by: Decider | None = None, note: 
 
 def outcome_unknown(call_id: str, *, by: Decider | None = None, reason: str = "") -> Answer:
     """End a call that may have run with the error that says so."""
-    return output(call_id, OUTCOME_UNKNOWN, by=by, reason=reason or OUTCOME_UNKNOWN_REASON)
+    return answer_with(call_id, OUTCOME_UNKNOWN, by=by, reason=reason or OUTCOME_UNKNOWN_REASON)

@@ -120,7 +120,8 @@ def check_opening(
     open_calls = unanswered(everything)
     if open_calls:
         raise InputRequired(tuple(call.call_id for call in open_calls))
-    if not waiting and not any(map(can_continue, _last_seen(everything))):
+    last = next((item for item in reversed(everything) if not is_note(item)), None)
+    if not waiting and (last is None or not can_continue(last)):
         raise CannotContinue
 
 
@@ -174,11 +175,6 @@ def tail(transcript: Items) -> list[Item]:
             break
         found.append(item)
     return found[::-1]
-
-
-def _last_seen(items: Sequence[Item]) -> list[Item]:
-    """The last item that a model sees, if there is one."""
-    return [item for item in items if not is_note(item)][-1:]
 
 
 def is_note(item: Item) -> bool:

@@ -32,6 +32,7 @@ from perdure.wire import (
     OutputTokensDetails,
     Source,
     StreamEvent,
+    SurrogateJoiner,
     UnknownAnnotation,
     UnknownItem,
     UrlCitation,
@@ -205,7 +206,17 @@ class _Usage(msgspec.Struct):
 class _Block:
     """A block that is open."""
 
-    __slots__ = ("citations", "fields", "index", "pieces", "raw", "signature", "size", "type")
+    __slots__ = (
+        "citations",
+        "fields",
+        "index",
+        "joiner",
+        "pieces",
+        "raw",
+        "signature",
+        "size",
+        "type",
+    )
 
     def __init__(self, index: int, fields: dict[str, Raw], raw: Raw) -> None:
         self.index = index
@@ -216,11 +227,12 @@ class _Block:
         self.pieces: list[str] = []  # of the input
         self.signature = ""
         self.size = 0  # of the text
+        self.joiner = SurrogateJoiner()
 
     def copy(self) -> _Block:
         twin = copy.copy(self)
         twin.fields, twin.citations = dict(self.fields), [*self.citations]
-        twin.pieces = [*self.pieces]
+        twin.pieces, twin.joiner = [*self.pieces], copy.copy(self.joiner)
         return twin
 
     def text(self, name: str) -> str:
@@ -390,15 +402,16 @@ class MessageAssembler:
 
     def _add(self, block: _Block, delta: _Delta, events: list[StreamEvent]) -> None:
         if type(delta) is _TextDelta and block.type == "text":
-            block.size += len(delta.text)
-            events += self._writer.text(delta.text)
+            text = block.joiner.feed(delta.text)
+            block.size += len(text)
+            events += self._writer.text(text)
         elif type(delta) is _InputDelta:
             block.pieces.append(delta.partial_json)
             if block.type == "tool_use":
                 events += self._writer.arguments(delta.partial_json)
         elif type(delta) is _ThinkingDelta and block.type == "thinking":
             if delta.thinking:
-                events += self._writer.reasoning_summary(delta.thinking)
+                events += self._writer.reasoning_summary(block.joiner.feed(delta.thinking))
         elif type(delta) is _SignatureDelta:
             block.signature += delta.signature
         elif type(delta) is _CitationsDelta:
@@ -410,13 +423,17 @@ class MessageAssembler:
         """End a block. Its item stays open until the next begins, since it may have been cut."""
         writer = self._writer
         self._block = None
+        rest = block.joiner.end()
         match block.type:
             case "text":
+                events += writer.text(rest)
                 for raw in block.citations:
                     events += writer.annotation(_annotation(raw, block.size))
                 marks = block.others("type", "text", "citations")
                 events += writer.end_part({OWN: marks} if marks else None)
             case "thinking":
+                if rest:
+                    events += writer.reasoning_summary(rest)
                 if block.signature:
                     events += writer.encrypted(block.signature)
                 writer.mark({MAKER: PROVIDER})

@@ -152,8 +152,10 @@ class ChatAssembler:
 
     def _take(self, chunk: Chunk, extra: Members, data: bytes, events: list[StreamEvent]) -> None:
         if not self._begun:
-            self._begin(chunk, events)
             self._about |= beside(data)
+            if not chunk.id and not chunk.choices:
+                return  # Azure says first what it thinks of the prompt, and not yet who answers
+            self._begin(chunk, events)
         if chunk.usage is not None:
             self._usage = usage_of(chunk.usage) or self._usage
         for choice in chunk.choices or ():
@@ -180,9 +182,7 @@ class ChatAssembler:
             self._add(delta, choice, events)
             if self.reason is not None and len(events) > told:
                 raise DecodeError(f"the answer goes on after it finished with {self.reason!r}")
-        for name, value in extra.items():
-            if value is not None:
-                self._extra[name] = merged(self._extra.get(name), value)
+        self._add_extra(extra, events)
         reason = choice.finish_reason
         if reason:
             if self.reason not in {None, reason}:
@@ -190,6 +190,8 @@ class ChatAssembler:
             self.reason = reason
 
     def _add(self, delta: Delta, choice: Choice, events: list[StreamEvent]) -> None:
+        if delta.reasoning_details and delta.reasoning and not _shows(delta.reasoning_details):
+            self._thought(delta.reasoning, events)
         if delta.reasoning_details:
             for detail in delta.reasoning_details:
                 self._add_detail(detail, events)
@@ -213,6 +215,15 @@ class ChatAssembler:
             self._call(call, events)
         if delta.function_call is not None:
             self._call(CallDelta(function=delta.function_call), events)
+
+    def _add_extra(self, extra: Members, events: list[StreamEvent]) -> None:
+        for name, value in extra.items():
+            if value is None:
+                continue
+            self._extra[name] = merged(self._extra.get(name), value)
+            transcript = cast("Members", value).get("transcript") if name == "audio" else None
+            if isinstance(transcript, str) and transcript:
+                self._text(transcript, events)
 
     # --- thoughts ----------------------------------------------------------------------
 
@@ -392,6 +403,11 @@ _FIELDS = frozenset({"reasoning", "reasoning_content"})
 _ENCRYPTED = "reasoning.encrypted"
 _MOVED = frozenset({"text", "summary", "data", "signature"})
 """The members of a thought of OpenRouter's that become members of the item."""
+
+
+def _shows(details: list[Members]) -> bool:
+    """Whether thoughts of OpenRouter's hold text."""
+    return any(detail.get("text") or detail.get("summary") for detail in details)
 
 
 class StreamDecoder(AnswerDecoder):

@@ -24,7 +24,7 @@ from perdure.tools.effect import EFFECTS, Effect, EffectOf
 from perdure.tools.elicitation import AskedCall, Elicitor, Question, Reply, current_elicitor, elicit
 from perdure.tools.entry import abandoned
 from perdure.tools.executor import Batch, Executor
-from perdure.tools.function import FunctionTool, as_tool, tool
+from perdure.tools.function import TypedTool, as_tool, tool
 from perdure.tools.job import BatchHooks, Enter, Job, Outcome, Status, chains
 from perdure.tools.json_schema import check_value
 from perdure.tools.raw import RawTool
@@ -55,7 +55,7 @@ __all__ = [
     "Elicitor",
     "Enter",
     "Executor",
-    "FunctionTool",
+    "TypedTool",
     "Job",
     "Outcome",
     "ProgressInfo",

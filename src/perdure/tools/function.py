@@ -32,7 +32,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class FunctionTool(Generic[P, R_co]):
+class TypedTool(Generic[P, R_co]):
     """A typed function as a tool. Called directly, it is the function."""
 
     fn: Callable[P, R_co]
@@ -142,7 +142,7 @@ def tool(
     resource: str | None = None,
     timeout: float | None = None,
     annotations: ToolAnnotations = NO_ANNOTATIONS,
-) -> FunctionTool[P, R_co]: ...
+) -> TypedTool[P, R_co]: ...
 
 
 @overload
@@ -156,7 +156,7 @@ def tool(
     resource: str | None = None,
     timeout: float | None = None,
     annotations: ToolAnnotations = NO_ANNOTATIONS,
-) -> Callable[[Callable[P, R_co]], FunctionTool[P, R_co]]: ...
+) -> Callable[[Callable[P, R_co]], TypedTool[P, R_co]]: ...
 
 
 def tool(
@@ -209,7 +209,7 @@ def tool(
     """
     names = _local_names(inspect.currentframe())
 
-    def make(function: Callable[..., Any]) -> FunctionTool[..., Any]:
+    def make(function: Callable[..., Any]) -> TypedTool[..., Any]:
         documented = read_docstring(_doc_of(function))
         tool_name = name if name is not None else _name_of(function)
         _refuse_others(function, tool_name)
@@ -225,7 +225,7 @@ def tool(
         )
         parameters = signature.schema()
         check_parameters(parameters, tool_name)
-        return FunctionTool(
+        return TypedTool(
             fn=function,
             name=tool_name,
             description=documented.summary if description is None else description,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
@@ -24,7 +25,7 @@ from perdure.models import Timeouts, registry, resolve
 from perdure.models.anthropic import Anthropic, register_models
 from perdure.wire import OutputTextDelta
 from tests.models.anthropic.test_stream import start, stop, text
-from tests.models.servers import SSE_HEAD, RawServer, chunks, http, request, sse, until
+from tests.models.servers import SSE_HEAD, RawServer, chunks, http, request, sse
 
 STREAM = start() + text(0, "a", "b") + stop()
 
@@ -154,16 +155,20 @@ async def test_a_key_never_shows_in_an_error() -> None:
     assert "***" in str(raised.value)
 
 
-async def test_a_consumer_that_stops_lets_go_of_the_connection() -> None:
-    async def forever(reader: object, writer: object) -> None:
-        del reader
-        out = writer
-        out.write(SSE_HEAD + b"Transfer-Encoding: chunked\r\n\r\n")  # type: ignore[attr-defined]
-        first = start() + text(0, "a")
-        out.write(next(iter(chunks([first]))))  # type: ignore[attr-defined]
-        await until(lambda: out.is_closing())  # type: ignore[attr-defined]
+async def opened(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Begin an answer, and wait until the client goes away."""
+    writer.write(SSE_HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
+    writer.write(next(iter(chunks([start() + text(0, "a")]))))
+    await reader.read()
 
-    async with RawServer(forever) as server:  # type: ignore[arg-type]
+
+async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.write(SSE_HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
+    await reader.read()
+
+
+async def test_a_consumer_that_stops_lets_go_of_the_connection() -> None:
+    async with RawServer(opened, close=True) as server:
         model = Anthropic(server.base_url[:-3], api_key="k")
         async with model.stream(request()) as events:
             async for event in events:
@@ -174,15 +179,10 @@ async def test_a_consumer_that_stops_lets_go_of_the_connection() -> None:
 
 
 async def test_a_server_that_answers_and_stays_silent_is_left() -> None:
-    async def silent(reader: object, writer: object) -> None:
-        del reader
-        out = writer
-        out.write(SSE_HEAD + b"Transfer-Encoding: chunked\r\n\r\n")  # type: ignore[attr-defined]
-        await until(lambda: out.is_closing())  # type: ignore[attr-defined]
-
-    async with RawServer(silent) as server:  # type: ignore[arg-type]
+    async with RawServer(silent, close=True) as server:
         limits = Timeouts(first_byte=0.05)
         model = Anthropic(server.base_url[:-3], api_key="k", timeouts=limits)
         with pytest.raises(ModelTimeout, match="first_byte"):
             await collect(model.stream(request()))
+        await server.gone()
         await model.aclose()

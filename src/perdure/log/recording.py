@@ -1,0 +1,211 @@
+"""A session that is being driven: its lease, its recorder, and what a drive begins with.
+
+`record` makes a session, `go_on` takes up one that is there: both take the lease, so that nobody
+else drives it, and give a `Recording`, whose recorder is the ledger of the drives to come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from perdure.clock import Clock, Ids, RandomIds, SystemClock
+from perdure.errors import CorruptLog
+from perdure.log.appender import Appender
+from perdure.log.context import item_of
+from perdure.log.entries import Json
+from perdure.log.header import Header, new_header
+from perdure.log.ids import new_session_id
+from perdure.log.reading import read_lines
+from perdure.log.recorded_requests import RequestLog
+from perdure.log.recorder import Keep, Recorder
+from perdure.log.resuming import (
+    close_drive,
+    mend_response,
+    owed_inputs,
+    owed_results,
+    pending_of,
+    recorded_items,
+    replay_answers,
+    reserved_call_ids,
+    transcript_of,
+)
+from perdure.log.session import Session
+from perdure.log.store import Lease, Store
+from perdure.log.timestamps import timestamp
+from perdure.loop import Answer, CallIds, PendingCall, Transcript, Trigger, Waiting
+from perdure.loop.config import visible_to_model
+from perdure.tools import Call, ToolSet
+from perdure.wire import Request
+
+
+class Recording:
+    """A session under a lease. Entering it is not needed; leaving it lets go of the session."""
+
+    def __init__(self, store: Store, lease: Lease, recorder: Recorder) -> None:
+        self.store = store
+        self.lease = lease
+        self.recorder = recorder
+        """The ledger for `perdure.loop.begin`."""
+        self.session = recorder.appender.session
+        view = recorder.appender.view
+        self.transcript: Transcript = transcript_of(view)
+        """What drives go on from; it grows with them."""
+        self.call_ids = CallIds(reserved_call_ids(self.session))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Write what is queued, and give the lease back."""
+        try:
+            await self.recorder.close()
+        finally:
+            await asyncio.shield(self.store.release(self.lease))
+
+    def pending(self, tools: ToolSet) -> tuple[PendingCall, ...]:
+        """The calls that have no output, from the record."""
+        return pending_of(self.recorder.appender.view, self.session, tools)
+
+    def replay(self, tools: ToolSet) -> tuple[Answer, ...]:
+        """What the record and the tools' effects answer to pending calls."""
+        return replay_answers(self.recorder.appender.view, self.session, tools)
+
+    def waiting(self) -> tuple[Waiting, ...]:
+        """The inputs that are owed, for the queues of the next drive."""
+        owed = self.recorder.appender.view.queues.owed.values()
+        return tuple(
+            Waiting(
+                id=one.queue_id or one.id,
+                item=item_of(one.item),
+                mode="follow_up" if one.mode == "followup" else "steer",
+                hidden=not one.visible,
+                trigger=_trigger(one.trigger),
+            )
+            for one in owed
+        )
+
+    async def write_record(self, call: Call, namespace: str, data: object) -> None:
+        """The `recorder` of a loop's config: a tool's own record, durable when it returns."""
+        await self.recorder.write_record(call.id, namespace, data)
+
+
+def _trigger(members: Json | None) -> Trigger | None:
+    if members is None:
+        return None
+    named = {name: members.get(name) for name in ("kind", "ref", "source")}
+    extra = {name: value for name, value in members.items() if name not in named}
+    return Trigger(**{n: str(v) for n, v in named.items() if v}, extra=extra)
+
+
+async def record(
+    store: Store,
+    *,
+    header: Header | None = None,
+    name: str = "",
+    holder: str = "perdure",
+    settings: Request | None = None,
+    keep: Keep = visible_to_model,
+    clock: Clock | None = None,
+    ids: Ids | None = None,
+) -> Recording:
+    """Make a session and record into it.
+
+    Args:
+        store: Where.
+        header: What it is; a fresh id by default.
+        name: A name by which to find it again.
+        holder: Who drives it, for those who find it leased.
+        settings: The settings of its drives, so that they stand first.
+        keep: Which items a model is shown.
+        clock: Where timestamps come from.
+        ids: Where ids and salts come from.
+
+    Raises:
+        LogError: The store refuses, as its methods say.
+    """
+    clock, ids = clock or SystemClock(), ids or RandomIds()
+    if header is None:
+        header = new_header(new_session_id(clock, ids), timestamp(clock.wall()), name=name)
+    await store.create(header, name=name)
+    lease = await store.lease(header.lease_root, holder=holder)
+    return _recording(store, lease, Session(header), settings, keep, clock, ids)
+
+
+async def go_on(
+    store: Store,
+    session: str,
+    *,
+    holder: str = "perdure",
+    settings: Request | None = None,
+    keep: Keep = visible_to_model,
+    clock: Clock | None = None,
+    ids: Ids | None = None,
+    origins: Sequence[Session] = (),
+) -> Recording:
+    """Take up a session, and mend what a crash left of it (LOG 9). The arguments are `record`'s.
+
+    Raises:
+        CorruptLog: The session does not verify; nothing is written to it.
+        LogError: The store refuses, as its methods say.
+    """
+    clock, ids = clock or SystemClock(), ids or RandomIds()
+    lease = await store.lease(session, holder=holder)
+    try:
+        stored = await store.read(session)
+        reading = read_lines(stored.header, stored.lines, origins=origins)
+        if reading.faults:
+            first = reading.faults[0]
+            raise CorruptLog(f"{first.kind}: {first.reason}", line=first.line)
+        recording = _recording(store, lease, reading.session, settings, keep, clock, ids)
+    except BaseException:
+        await asyncio.shield(store.release(lease))
+        raise
+    return await _mended(recording, settings, keep, clock, ids)
+
+
+async def _mended(
+    recording: Recording, settings: Request | None, keep: Keep, clock: Clock, ids: Ids
+) -> Recording:
+    appender = recording.recorder.appender
+    if appender.view.drives.open is None:
+        return recording
+    for mend in (mend_response, owed_results, close_drive):
+        _ = appender.add(mend)
+    await appender.ticket
+    return _recording(
+        recording.store, recording.lease, recording.session, settings, keep, clock, ids
+    )
+
+
+def _recording(  # noqa: PLR0917 - what both ways in have
+    store: Store,
+    lease: Lease,
+    session: Session,
+    settings: Request | None,
+    keep: Keep,
+    clock: Clock,
+    ids: Ids,
+) -> Recording:
+    appender = Appender(store, session, lease.fence, clock=clock, ids=ids)
+    view = appender.view
+    recorder = Recorder(
+        appender,
+        RequestLog(view.folding.settings.current, recorded_items(view)),
+        clock=clock,
+        ids=ids,
+        settings=settings,
+        keep=keep,
+        queued=owed_inputs(view),
+    )
+    return Recording(store, lease, recorder)

@@ -1,0 +1,300 @@
+"""Going on with a session: what the next drive begins with, from the record alone (LOG 9).
+
+First the record is *mended*: what a crash left of a response is rejected as cut, and a drive that
+has no end gets one. Then the transcript, the pending calls, the reserved call ids and what is owed
+the queues are read from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from msgspec import Raw
+
+from perdure.log.calls import Call
+from perdure.log.context import item_of
+from perdure.log.entries import (
+    AnyEntry,
+    CustomEntry,
+    ItemEntry,
+    QueuedEntry,
+    ResponseEntry,
+)
+from perdure.log.ids import ENVELOPE
+from perdure.log.path import View
+from perdure.log.recorder import CUT, HIDDEN_ITEM, Owed, owed_draft
+from perdure.log.session import Session
+from perdure.log.writing import Draft
+from perdure.loop import Answer, PendingCall, Transcript, approve, outcome_unknown
+from perdure.loop.pending import PendingReason
+from perdure.loop.turn import NOT_RUN_CUT
+from perdure.tools import Tool, ToolSet, effect_of
+from perdure.wire import FunctionCallOutput, Item, encode, function_call_output
+
+CUT_OFF = "cut off: closed on resume"
+"""Why a drive that a crash left open ended."""
+
+_REASONS: Mapping[str, PendingReason] = {
+    "held": "held",
+    "in_flight": "aborted",
+    "never_started": "undispatched",
+    "unknown": "unknown",
+    "answered": "answered",
+    "rejected": "rejected",
+}
+
+
+# --- mending -------------------------------------------------------------------------------
+
+
+def mend_response(view: View) -> list[Draft]:
+    """What closes a response that a crash cut; nothing if there is none.
+
+    Its calls are rejected, its other items left out of the context, and it gets an entry that says
+    it is no answer.
+    """
+    items = _cut_items(view) if view.drives.open is not None else []
+    if not items:
+        return []
+    drafts: list[Draft] = []
+    if view.unclaimed:
+        response = items[0].response
+        facts = {"response_id": response, "status": "incomplete", "incomplete": CUT}
+        drafts.append(Draft("response", facts))
+    others: list[str] = []
+    for entry in items:
+        call = view.calls.of_entry(entry.id)
+        if call is None:
+            others.append(entry.id)
+        elif not call.output:
+            drafts += _reject(call)
+    omitted = Draft("config", {"omit": {"items": others}}) if others else None
+    return [*drafts, omitted] if omitted else drafts
+
+
+def _cut_items(view: View) -> list[ItemEntry]:
+    """The items of a response without an entry, or of the last one if it is none to go by."""
+    ids = frozenset(view.unclaimed)
+    last = view.drives.response
+    if not ids and last is not None and (last.error or last.incomplete):
+        ids = _unanswered(view, last)
+    return [entry for entry in view.path if isinstance(entry, ItemEntry) and entry.id in ids]
+
+
+def _unanswered(view: View, response: ResponseEntry) -> frozenset[str]:
+    """The items of a failed response, if a crash kept its calls from being answered."""
+    own: list[str] = []
+    for entry in reversed(view.path):
+        if isinstance(entry, ItemEntry):
+            if entry.response != response.response_id or not entry.response:
+                break
+            own.append(entry.id)
+    calls = [view.calls.of_entry(entry) for entry in own]
+    return frozenset(own) if any(call and not call.output for call in calls) else frozenset()
+
+
+def _reject(call: Call) -> list[Draft]:
+    decision = {
+        "call_id": call.call_id,
+        "target": call.entry,
+        "verdict": "answer" if call.dispatches else "reject",
+        "by": "policy",
+        "reason": NOT_RUN_CUT,
+    }
+    output = function_call_output(call.call_id, NOT_RUN_CUT)
+    return [Draft("decision", decision), Draft("item", {"item": Raw(encode(output))})]
+
+
+def owed_results(view: View) -> list[Draft]:
+    """The outputs of calls whose results landed and whose places had not come (DESIGN 6.3)."""
+    landed: dict[str, Raw] = {}
+    for entry in view.path:
+        if entry.type == "perdure:result":
+            members = entry.members
+            landed[str(members.get("call_id"))] = Raw(encode_json(members.get("output")))
+    return [
+        Draft("item", {"item": landed[call_id]})
+        for call_id, call in view.calls.open.items()
+        if call_id in landed and call.state == "in_flight"
+    ]
+
+
+def encode_json(value: object) -> bytes:
+    """A value of a line as JSON text."""
+    from perdure.log.writing import json_text
+
+    return json_text(value)
+
+
+def close_drive(view: View) -> list[Draft]:
+    """The end of a drive that a crash left open, and what it owes; nothing if none is open."""
+    drive = view.drives.open
+    if drive is None:
+        return []
+    owed = list(view.queues.owed)
+    pending, _ = view.drives.verdict(drive, view.calls)
+    end = {
+        "run_id": drive.run_id,
+        "phase": "end",
+        "reason": "error",
+        "pending": list(pending),
+        "ref": CUT_OFF,
+    }
+    first = [owed_draft(drive.run_id, owed)] if owed else []
+    again = [_owed(entry).again().entry for entry in view.queues.owed.values()]
+    return [*first, Draft("run", end), *(one for one in again if isinstance(one, Draft))]
+
+
+def _owed(entry: QueuedEntry) -> Owed:
+    body = {name: value for name, value in entry.members.items() if name not in ENVELOPE}
+    return Owed(body, entry.id)
+
+
+def owed_inputs(view: View) -> dict[str, Owed]:
+    """What a path owes its queues, by the loop's names for it."""
+    return {entry.queue_id or entry.id: _owed(entry) for entry in view.queues.owed.values()}
+
+
+# --- what the next drive begins with -----------------------------------------------------------
+
+
+def transcript_of(view: View) -> Transcript:
+    """The transcript at a view, with the items that no model is shown in their places."""
+    transcript = Transcript()
+    for item, thinker in recorded_items(view, hidden=True):
+        transcript.append(item)
+        transcript.attribute(item, thinker)
+    return transcript
+
+
+def recorded_items(view: View, *, hidden: bool = False) -> Iterator[tuple[Item, str]]:
+    """The items of a context, those of other models too, each with the model that thought it."""
+    places = {entry.id: entry for entry in view.path if isinstance(entry, CustomEntry)}
+    left_out = frozenset(view.folding.settings.current.omit_items)
+    for contribution in view.folding.contributions():
+        if contribution.entry in places:
+            item = _hidden(places[contribution.entry])
+            if hidden and item is not None:
+                yield item, ""
+        elif contribution.item is not None and contribution.entry not in left_out:
+            yield contribution.item, contribution.thinker or ""
+
+
+def _hidden(entry: CustomEntry) -> Item | None:
+    return item_of(entry.data) if f'"{HIDDEN_ITEM}"'.encode() in entry.line else None
+
+
+def pending_of(view: View, session: Session, tools: ToolSet) -> tuple[PendingCall, ...]:
+    """The calls without an output, and all that the record knows of them."""
+    return tuple(_pending(call, session, tools) for call in view.calls.open.values())
+
+
+def _pending(call: Call, session: Session, tools: ToolSet) -> PendingCall:
+    state = call.state
+    handed = call.dispatched_arguments if call.dispatched else call.arguments
+    own = call.call.arguments
+    return PendingCall(
+        call=call.call,
+        reason="suspended" if call.suspended else _REASONS[state],
+        tool=tools.get(call.call.name),
+        dispatched=call.dispatched,
+        idempotency_key=call.key,
+        arguments=None if handed == own else handed,
+        ran=_ran(call, session),
+        refused=call.reason if state == "rejected" else "",
+    )
+
+
+def _ran(call: Call, session: Session) -> FunctionCallOutput | None:
+    """The output it has where it ran, off the path; not one that somebody gave in its place."""
+    if call.dispatches or not call.elsewhere:
+        return None
+    for other in (session, *session.origins):
+        for entry in other.entries:
+            found = _output_of(entry, call.call_id)
+            if found is not None and not _was_answered(other, entry, call):
+                return found
+    return None
+
+
+def _output_of(entry: AnyEntry, call_id: str) -> FunctionCallOutput | None:
+    if not isinstance(entry, ItemEntry) or b'"function_call_output"' not in bytes(entry.item):
+        return None
+    item = item_of(entry.item)
+    same = isinstance(item, FunctionCallOutput) and item.call_id == call_id
+    return item if same and isinstance(item, FunctionCallOutput) else None
+
+
+def _was_answered(session: Session, output: AnyEntry, call: Call) -> bool:
+    there = session.at(output.id).calls.of_entry(call.entry)
+    return there is None or any(d.verdict in ("answer", "reject") for d in there.decisions)
+
+
+# --- replay answers ----------------------------------------------------------------------------
+
+
+def replay_answers(view: View, session: Session, tools: ToolSet) -> tuple[Answer, ...]:
+    """The answers that the record and the tools' effects give to pending calls, all by policy.
+
+    A held call gets none: that is for whoever it waits for.
+    """
+    answers = (_replay(call, session, tools) for call in view.calls.open.values())
+    return tuple(answer for answer in answers if answer is not None)
+
+
+def _replay(call: Call, session: Session, tools: ToolSet) -> Answer | None:
+    state = call.state
+    if state == "held":
+        return None
+    if state == "never_started":
+        return approve(call.call_id, by="policy")
+    if state == "rejected":
+        return _given(call, call.reason)
+    if state == "answered":
+        return outcome_unknown(call.call_id, by="policy", reason=call.reason)
+    ran = _ran(call, session)
+    if ran is not None:
+        reason = "ran on a branch the rebase left"
+        return Answer(
+            call_id=call.call_id, output=ran, by="policy", reason=reason, origin=session.id
+        )
+    return _again(call, tools.get(call.call.name))
+
+
+def _given(call: Call, text: str) -> Answer:
+    return Answer(
+        call_id=call.call_id, output=function_call_output(call.call_id, text), by="policy"
+    )
+
+
+def _again(call: Call, tool: Tool | None) -> Answer:
+    """A call that may have run: both the effect at its dispatch and today's decide (DESIGN 5)."""
+    arguments = call.dispatched_arguments
+    last = call.last_dispatch
+    if tool is None:
+        return outcome_unknown(call.call_id, by="policy", reason="not run again: no tool")
+    effects = {effect_of(tool, arguments), *((last.effect,) if last and last.effect else ())}
+    if effects <= {"none", "idempotent", "transactional"}:
+        return approve(call.call_id, by="policy", arguments=_other(call), reason="run again: safe")
+    if effects <= {"none", "idempotent", "transactional", "keyed"}:
+        if not call.key:
+            reason = "not run again: keyed without a key"
+            return outcome_unknown(call.call_id, by="policy", reason=reason)
+        return approve(
+            call.call_id,
+            by="policy",
+            arguments=_other(call),
+            idempotency_key=call.key,
+            reason="run again: keyed",
+        )
+    return outcome_unknown(call.call_id, by="policy", reason="not run again: replay unknown")
+
+
+def _other(call: Call) -> str | None:
+    handed = call.dispatched_arguments
+    return None if handed == call.call.arguments else handed
+
+
+def reserved_call_ids(session: Session, others: Sequence[Session] = ()) -> frozenset[str]:
+    """The ids that no new call may have: those of every branch, and of where it was forked."""
+    return session.call_ids.union(*(one.call_ids for one in (*session.origins, *others)))

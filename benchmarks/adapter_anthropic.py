@@ -1,6 +1,6 @@
 """What the Anthropic adapter costs, beside the `anthropic` SDK's raw stream.
 
-    python -m benchmarks.adapter_anthropic [--events N] [--rounds N]
+python -m benchmarks.adapter_anthropic [--events N] [--rounds N]
 """
 
 from __future__ import annotations

@@ -108,9 +108,7 @@ def client_of(model: Callable[[int], Model]) -> Callable[[int], Awaitable[int]]:
     return deltas
 
 
-def measure(
-    client: Callable[[int], Awaitable[int]], port: int, events: int, rounds: int
-) -> float:
+def measure(client: Callable[[int], Awaitable[int]], port: int, events: int, rounds: int) -> float:
     """The least CPU time of a client, in microseconds for each event."""
 
     async def once() -> float:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from perdure.errors import AlreadyRunning, InputRequired, NotPending
+from perdure.errors import AlreadyRunning, ConfigError, InputRequired, NotPending
 from perdure.loop import (
     Answer,
     Broadcast,
@@ -87,9 +87,14 @@ class Session:
         self._subscribers: list[Subscriber] = []
         self._turn_to_drive = asyncio.Lock()
         self._handle: DriveHandle | None = None
+        self._starting = False
+        self._stopped: BaseException | str | None = None
+        """Why the drive that is being started is to stop."""
+        self._closed = False
         self._pending = _known(self._transcript.snapshot(), pending)
 
     async def __aenter__(self) -> Self:
+        self._closed = False
         return self
 
     async def __aexit__(
@@ -98,8 +103,9 @@ class Session:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._handle is not None and not self._handle.done:
-            self._handle.abort("the session was closed")
+        self._closed = True
+        self.abort("the session was closed")
+        if self._handle is not None:
             await self._handle.wind_down()
 
     # --- driving ---------------------------------------------------------------------
@@ -164,11 +170,19 @@ class Session:
 
     def abort(self, cause: BaseException | str = "aborted") -> None:
         """Stop the drive that runs, if one does. The queues stay as they are."""
-        if self._handle is not None:
+        if self._starting:
+            self._stopped = self._stopped or cause
+        elif self._handle is not None:
             self._handle.abort(cause)
 
     async def wait_for_idle(self) -> None:
-        """Wait until no drive runs."""
+        """Wait until no drive runs.
+
+        Raises:
+            AlreadyRunning: It was called from inside the drive that it would wait for.
+        """
+        if self._inside():
+            raise AlreadyRunning("a drive cannot wait for its own end")
         while self._handle is not None and not self._handle.done:
             await self._handle.settled()
 
@@ -366,18 +380,27 @@ class Session:
         self, opening: Opening, trigger: Trigger | None, consumers: Broadcast | None
     ) -> DriveHandle:
         """Start a drive. The caller holds the turn to drive, and none is running."""
+        if self._closed:
+            raise ConfigError("the session was closed; enter it again")
         self._check(opening)
-        self._handle = handle = await self._agent.begin(
-            self._transcript,
-            opening,
-            consumers=consumers,
-            subscribers=self._subscribers,
-            queues=self._queues,
-            call_ids=self._call_ids,
-            trigger=trigger,
-            pending=self._pending,
-        )
+        self._starting = True
+        try:
+            self._handle = handle = await self._agent.begin(
+                self._transcript,
+                opening,
+                consumers=consumers,
+                subscribers=self._subscribers,
+                queues=self._queues,
+                call_ids=self._call_ids,
+                trigger=trigger,
+                pending=self._pending,
+            )
+        finally:
+            self._starting = False
+            stopped, self._stopped = self._stopped, None
         handle.when_done(self._ended)
+        if stopped is not None:
+            handle.abort(stopped)
         return handle
 
     def _ended(self, end: RunEnd) -> None:
@@ -399,7 +422,7 @@ class Session:
         return self._handle is not None and not self._handle.done
 
     def _refuse_if_running(self) -> None:
-        if self._is_running():
+        if self._is_running() or self._starting:
             raise AlreadyRunning("a drive is running; wait for it, or abort it")
 
     def _inside(self) -> bool:

@@ -271,13 +271,7 @@ HEAVY = ("aiohttp", "pydantic", "starlette", "opentelemetry", "sqlite3")
 def printed(code: str) -> str:
     """What a fresh interpreter prints."""
     command = [sys.executable, "-c", code]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout  # noqa: S603
-
-
-def printed(code: str) -> str:
-    """What a fresh interpreter prints."""
-    command = [sys.executable, "-c", code]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout  # noqa: S603
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def test_importing_perdure_loads_no_client_no_server_no_database() -> None:

@@ -48,6 +48,11 @@ class Track:
     """Its result asks to end the drive."""
 
     @property
+    def has_effect(self) -> bool:
+        """Whether this drive dispatched it into a tool with an effect."""
+        return self.dispatch is not None and self.dispatch.body["perdure:effect"] != "none"
+
+    @property
     def name(self) -> Json:
         return {"call_id": self.call_id, "target": self.target}
 

@@ -387,12 +387,12 @@ class Recorder:
             self._land()
             return
         self._landed[event.call_id] = event
-        early = self._batch[:1] != [event.call_id] and track.dispatch is not None
+        early = self._batch[:1] != [event.call_id] and track.has_effect
         if early:
             output = Raw(encode(_original(event)))
             self._add(Draft("perdure:result", {**track.name, "output": output}))
         self._land()
-        if event.entered:
+        if event.entered and track.has_effect:
             self.appender.hurry()  # a result is recorded when it lands (DESIGN 6.3)
 
     def _land(self) -> None:

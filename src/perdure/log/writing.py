@@ -79,9 +79,9 @@ def seal(draft: Draft, parent: str | None, ts: str) -> AnyEntry:
     taken = RESERVED.intersection(draft.body)
     if taken:
         raise EntryRefused(f"a body must not have a member {min(taken)!r}")
-    text = _body_text(draft.body)
+    text, content = _body_text(draft.body)
     parents = tuple(sorted(draft.parents, key=_place))
-    draft.id = entry_id(draft.type, parent, parents, ts, digest(text))
+    draft.id = entry_id(draft.type, parent, parents, ts, content)
     envelope: dict[str, object] = {"id": draft.id, "parent": parent, "ts": ts, "type": draft.type}
     if parents:
         envelope["parents"] = parents
@@ -92,16 +92,18 @@ def _place(ref: ParentRef) -> tuple[str, str]:
     return ref.session, ref.entry
 
 
-def _body_text(body: Mapping[str, object]) -> bytes:
+def _body_text(body: Mapping[str, object]) -> tuple[bytes, str]:
+    """A body as it is written, and its content hash. What need not change keeps its spelling."""
     source = json_text(body)
     text, changes = normalise(source)
     if not changes:
-        return text
+        return (text if b"\n" in source or b"\r" in source else source), digest(text)
     if NORMALISED in body:
         raise EntryRefused(f"the body has a member {NORMALISED!r} already")
     members = msgspec.json.decode(text, type=dict[str, Raw])
     noted = {**members, NORMALISED: Raw(msgspec.json.encode(changes))}
-    return normalise(msgspec.json.encode(noted)).text
+    text = normalise(msgspec.json.encode(noted)).text
+    return text, digest(text)
 
 
 def _merge(text: bytes, envelope: Mapping[str, object]) -> bytes:

@@ -63,7 +63,11 @@ class Broadcast:
         """Wait until an event is appended, or the broadcast is closed."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
-        await future
+        try:
+            await future
+        finally:
+            if future in self._waiting:  # whoever waited has given up
+                self._waiting.remove(future)
 
     def _wake(self) -> None:
         if self._waiting:

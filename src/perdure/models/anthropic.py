@@ -228,6 +228,10 @@ class Anthropic:
 
         return await self._client.fetch("/v1/messages", request_body(request, stream=False), parse)
 
+    async def check(self) -> None:
+        """Raise `ConfigError` if no request could be sent, for want of a key, say."""
+        await self._client.check()
+
     async def aclose(self) -> None:
         """Close the connections that the running event loop keeps. The client stays usable."""
         await self._client.aclose()

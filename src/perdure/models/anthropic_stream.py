@@ -9,196 +9,51 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Annotated, NamedTuple, Self
+from typing import Self
 
 import msgspec
-from msgspec import Meta, Raw
+from msgspec import Raw
 
 from perdure.clock import Clock, Ids
 from perdure.errors import DecodeError
 from perdure.loop.model import ModelRequest
+from perdure.models.anthropic_events import (
+    BlockDelta,
+    BlockStart,
+    BlockStop,
+    CitationsDelta,
+    Delta,
+    Error,
+    Event,
+    Failed,
+    Foreign,
+    InputDelta,
+    MessageDelta,
+    MessageStart,
+    MessageStop,
+    SignatureDelta,
+    TextDelta,
+    ThinkingDelta,
+    event_of,
+    usage_of,
+)
 from perdure.models.anthropic_request import OWN, PROVIDER
 from perdure.models.anthropic_settings import max_tokens
 from perdure.models.content import json_text, members_of, text_of_raw
 from perdure.models.failures import failure
 from perdure.models.writer import MAKER, REDACTED, Writer
 from perdure.wire import (
-    ABSENT,
     Annotation,
     ErrorPayload,
     Frame,
-    InputTokensDetails,
     Kept,
-    OutputTokensDetails,
     Source,
     StreamEvent,
     SurrogateJoiner,
     UnknownAnnotation,
     UnknownItem,
     UrlCitation,
-    Usage,
 )
-from perdure.wire.jsontext import loads
-
-# --- what the API sends ------------------------------------------------------------
-
-
-class _TextDelta(msgspec.Struct, tag_field="type", tag="text_delta", gc=False):
-    text: str
-
-
-class _InputDelta(msgspec.Struct, tag_field="type", tag="input_json_delta", gc=False):
-    partial_json: str
-
-
-class _ThinkingDelta(msgspec.Struct, tag_field="type", tag="thinking_delta", gc=False):
-    thinking: str
-
-
-class _SignatureDelta(msgspec.Struct, tag_field="type", tag="signature_delta", gc=False):
-    signature: str
-
-
-class _CitationsDelta(msgspec.Struct, tag_field="type", tag="citations_delta"):
-    citation: Raw
-
-
-_Delta = _TextDelta | _InputDelta | _ThinkingDelta | _SignatureDelta | _CitationsDelta
-
-
-class _BlockDelta(msgspec.Struct, tag_field="type", tag="content_block_delta"):
-    index: int
-    delta: _Delta
-
-
-class _BlockStart(msgspec.Struct, tag_field="type", tag="content_block_start"):
-    index: int
-    content_block: Raw
-
-
-class _BlockStop(msgspec.Struct, tag_field="type", tag="content_block_stop"):
-    index: int
-
-
-class _MessageStart(msgspec.Struct, tag_field="type", tag="message_start"):
-    message: Raw
-
-
-class _MessageDelta(msgspec.Struct, tag_field="type", tag="message_delta"):
-    delta: Raw
-    usage: Raw = Raw(b"{}")
-
-
-class _MessageStop(msgspec.Struct, tag_field="type", tag="message_stop"):
-    pass
-
-
-class _Ping(msgspec.Struct, tag_field="type", tag="ping"):
-    pass
-
-
-class _Failed(msgspec.Struct):
-    type: str = "api_error"
-    message: str = "the server gave no reason"
-    details: dict[str, object] | None = None
-
-
-class _Error(msgspec.Struct, tag_field="type", tag="error"):
-    error: _Failed
-
-
-class _Foreign(NamedTuple):
-    """A delta of a type that nobody here knows."""
-
-    block: int
-    members: dict[str, Raw]
-
-
-_Event = (
-    _BlockDelta
-    | _BlockStart
-    | _BlockStop
-    | _MessageStart
-    | _MessageDelta
-    | _MessageStop
-    | _Ping
-    | _Error
-)
-
-_decode = msgspec.json.Decoder(_Event).decode
-
-
-class _AnyEvent(msgspec.Struct):
-    type: str
-    index: int = -1
-    delta: dict[str, Raw] = {}
-
-
-def _event(data: bytes) -> _Event | _Foreign | None:
-    """The event of a frame; None for one that says nothing to us.
-
-    The API adds events and deltas as it grows, and asks to pass over those that are not known.
-    """
-    try:
-        return _decode(data)
-    except msgspec.DecodeError as error:
-        reason = str(error)
-    try:
-        known = msgspec.json.decode(data, type=_AnyEvent)
-    except msgspec.DecodeError:
-        return _with_surrogates(data)
-    if known.type == "content_block_delta" and known.index >= 0 and known.delta:
-        if text_of_raw(known.delta.get("type")) not in _DELTAS:
-            return _Foreign(known.index, known.delta)
-    elif known.type not in _EVENTS:
-        return None
-    raise DecodeError(f"malformed event: {reason}", source=data)
-
-
-def _with_surrogates(data: bytes) -> _BlockDelta:
-    """A delta with half a character in it, whose other half comes in the next."""
-    value = loads(data)
-    try:
-        return msgspec.convert(value, _BlockDelta)
-    except (msgspec.ValidationError, TypeError) as error:
-        raise DecodeError(f"malformed event: {error}", source=data) from error
-
-
-_EVENTS = frozenset(
-    (
-        "content_block_delta",
-        "content_block_start",
-        "content_block_stop",
-        "message_start",
-        "message_delta",
-        "message_stop",
-        "error",
-    )
-)
-_DELTAS = frozenset(
-    ("text_delta", "input_json_delta", "thinking_delta", "signature_delta", "citations_delta")
-)
-
-Count = Annotated[int, Meta(ge=0)]
-
-
-class _CacheCreation(msgspec.Struct):
-    ephemeral_1h_input_tokens: Count | None = None
-
-
-class _OutputDetails(msgspec.Struct):
-    thinking_tokens: Count | None = None
-
-
-class _Usage(msgspec.Struct):
-    input_tokens: Count | None = None
-    output_tokens: Count | None = None
-    cache_read_input_tokens: Count | None = None
-    cache_creation_input_tokens: Count | None = None
-    cache_creation: _CacheCreation | None = None
-    output_tokens_details: _OutputDetails | None = None
-    service_tier: str | None = None
-
 
 # --- one block ----------------------------------------------------------------------
 
@@ -306,8 +161,8 @@ class MessageAssembler:
         return twin
 
     def frame(self, frame: Frame, events: list[StreamEvent]) -> None:
-        event = _event(frame.data)
-        if type(event) is _BlockDelta:
+        event = event_of(frame.data)
+        if type(event) is BlockDelta:
             self._add(self._at(event.index, frame.data), event.delta, events)
         elif event is not None:
             self._whole(event, events, frame.data)
@@ -316,7 +171,7 @@ class MessageAssembler:
         try:
             members = msgspec.json.decode(body, type=dict[str, Raw])
             if text_of_raw(members.get("type")) == "error":
-                raise failure(_payload(msgspec.json.decode(members["error"], type=_Failed)))
+                raise failure(_payload(msgspec.json.decode(members["error"], type=Failed)))
             if "content" not in members:
                 raise DecodeError("it has no content", source=body)
             self._start(members, events)
@@ -329,29 +184,29 @@ class MessageAssembler:
 
     # --- the frames of a stream -------------------------------------------------
 
-    def _whole(self, event: _Event | _Foreign, events: list[StreamEvent], data: bytes) -> None:
+    def _whole(self, event: Event | Foreign, events: list[StreamEvent], data: bytes) -> None:
         try:
             match event:
-                case _MessageStart():
+                case MessageStart():
                     _need(not self._begun, "a second message_start", data)
                     self._start(members_of(event.message), events)
-                case _BlockStart():
+                case BlockStart():
                     _need(self._block is None, "a block inside another", data)
                     _need(event.index == self._blocks, "a block out of order", data)
                     self._open(event.index, event.content_block, events)
-                case _BlockStop():
+                case BlockStop():
                     self._close(self._at(event.index, data), events)
-                case _Foreign():
+                case Foreign():
                     self._at(event.block, data).extend(event.members)
-                case _MessageDelta():
+                case MessageDelta():
                     _need(self._block is None, "a block is open", data)
                     self._tell(members_of(event.delta), members_of(event.usage))
                     self._stopped = True
-                case _MessageStop():
+                case MessageStop():
                     self._finish(events, data)
-                case _Error():
+                case Error():
                     self.finished = True
-                    events += self._writer.fail(_payload(event.error), usage=self._known_usage())
+                    events += self._writer.fail(_payload(event.error), usage=usage_of(self._usage))
                 case _:
                     pass
         except msgspec.DecodeError as error:
@@ -385,11 +240,11 @@ class MessageAssembler:
         self._blocks += 1
         match block.type:
             case "text":
-                self._add(block, _TextDelta(block.text("text")), events)
+                self._add(block, TextDelta(block.text("text")), events)
                 block.citations = _list(block.fields.get("citations"))
             case "thinking":
                 events += writer.reasoning()
-                self._add(block, _ThinkingDelta(block.text("thinking")), events)
+                self._add(block, ThinkingDelta(block.text("thinking")), events)
                 block.signature = block.text("signature")
             case "redacted_thinking":
                 events += writer.reasoning()
@@ -400,21 +255,21 @@ class MessageAssembler:
                 events += writer.close()
         return block
 
-    def _add(self, block: _Block, delta: _Delta, events: list[StreamEvent]) -> None:
-        if type(delta) is _TextDelta and block.type == "text":
+    def _add(self, block: _Block, delta: Delta, events: list[StreamEvent]) -> None:
+        if type(delta) is TextDelta and block.type == "text":
             text = block.joiner.feed(delta.text)
             block.size += len(text)
             events += self._writer.text(text)
-        elif type(delta) is _InputDelta:
+        elif type(delta) is InputDelta:
             block.pieces.append(delta.partial_json)
             if block.type == "tool_use":
                 events += self._writer.arguments(delta.partial_json)
-        elif type(delta) is _ThinkingDelta and block.type == "thinking":
+        elif type(delta) is ThinkingDelta and block.type == "thinking":
             if delta.thinking:
                 events += self._writer.reasoning_summary(block.joiner.feed(delta.thinking))
-        elif type(delta) is _SignatureDelta:
+        elif type(delta) is SignatureDelta:
             block.signature += delta.signature
-        elif type(delta) is _CitationsDelta:
+        elif type(delta) is CitationsDelta:
             block.citations.append(delta.citation)
         else:
             raise DecodeError(f"a {block.type} block takes no such delta: {delta}")
@@ -458,7 +313,7 @@ class MessageAssembler:
         if not self._stopped or reason is None:
             raise DecodeError("the message ends without a reason to stop", source=data)
         self.finished = True
-        writer, usage = self._writer, self._known_usage()
+        writer, usage = self._writer, usage_of(self._usage)
         writer.mark_response({OWN: {**self._told, "usage": self._usage}})
         calls = writer.calls
         if reason == "tool_use" and not calls:
@@ -470,29 +325,6 @@ class MessageAssembler:
             events += writer.incomplete("max_output_tokens", usage=usage)
         else:
             events += writer.complete(usage=usage)
-
-    def _known_usage(self) -> Usage | None:
-        """The tokens as the message counts them: cached ones are beside its input, not in it."""
-        told = msgspec.json.decode(msgspec.json.encode(self._usage), type=_Usage)
-        if told.input_tokens is None or told.output_tokens is None:
-            return None
-        cached, created = told.cache_read_input_tokens or 0, told.cache_creation_input_tokens or 0
-        hour = told.cache_creation.ephemeral_1h_input_tokens if told.cache_creation else None
-        thought = told.output_tokens_details.thinking_tokens if told.output_tokens_details else None
-        read = told.input_tokens + cached + created
-        return Usage(
-            input_tokens=read,
-            output_tokens=told.output_tokens,
-            total_tokens=read + told.output_tokens,
-            input_tokens_details=InputTokensDetails(
-                cached_tokens=cached,
-                cache_creation_tokens=created or ABSENT,
-                cache_creation_1h_tokens=hour or ABSENT,
-            ),
-            output_tokens_details=OutputTokensDetails(
-                reasoning_tokens=ABSENT if thought is None else thought
-            ),
-        )
 
 
 _NAMED = frozenset({"type", "id", "role", "model", "content", "usage"})
@@ -539,7 +371,7 @@ def _list(raw: Raw | None) -> list[Raw]:
     return (None if raw is None else msgspec.json.decode(raw, type=list[Raw] | None)) or []
 
 
-def _payload(error: _Failed) -> ErrorPayload:
+def _payload(error: Failed) -> ErrorPayload:
     code = (error.details or {}).get("error_code")
     return ErrorPayload(
         type=error.type, code=code if isinstance(code, str) else None, message=error.message

@@ -17,13 +17,18 @@ from perdure.models.failures import refusal
 from perdure.wire import (
     ABSENT,
     Absent,
+    Annotation,
     ErrorPayload,
     InputTokensDetails,
     Kept,
     LogProb,
     OutputTokensDetails,
+    Source,
     TopLogProb,
+    UnknownAnnotation,
+    UrlCitation,
     Usage,
+    with_unknown,
 )
 from perdure.wire.jsontext import loads
 
@@ -256,7 +261,7 @@ def _rest(given: Members, *known: str) -> Kept | Absent:
     return as_unknown(rest) if rest else ABSENT
 
 
-# --- errors, logprobs --------------------------------------------------------------------
+# --- errors --------------------------------------------------------------------
 
 
 def error_of(error: object) -> ErrorPayload:
@@ -275,6 +280,24 @@ def error_of(error: object) -> ErrorPayload:
         param=param if isinstance(param, str) else None,
         kept=_rest(said, "message", "code", "type", "param", "object"),
     )
+
+
+def value_of(data: bytes) -> object:
+    """What JSON holds; text where it is none."""
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return data.decode("utf-8", "replace")
+
+
+def error_in(chunk: Chunk, data: bytes) -> object:
+    """What a chunk or a body says went wrong; None if nothing did."""
+    if chunk.error or chunk.kind == "error":
+        return chunk.error or value_of(data)
+    for choice in chunk.choices or ():
+        if choice.error:
+            return choice.error
+    return None
 
 
 def refusal_of(status: int, headers: Mapping[str, str], body: bytes, *, now: float) -> Rejected:
@@ -319,6 +342,9 @@ def _upstream(said: Members) -> str:
 _CLIP = 2000
 
 
+# --- what hangs on a text -----------------------------------------------------------------
+
+
 def logprobs_of(given: Members | None) -> tuple[LogProb, ...]:
     """The tokens of a delta, with their candidates."""
     if not given:
@@ -347,3 +373,24 @@ def _number(value: object) -> int | float:
 
 def _bytes(value: object) -> tuple[int, ...] | None:
     return tuple(cast("list[int]", value)) if isinstance(value, list) else None
+
+
+def annotation_of(given: Members) -> Annotation:
+    """An annotation as the wire has it: a citation is flat there."""
+    cited = given.get("url_citation")
+    if given.get("type") != "url_citation" or not isinstance(cited, dict):
+        return unknown_annotation(given)
+    flat: Members = {"title": "", "start_index": 0, "end_index": 0, **cast("Members", cited)}
+    known = {name: flat.pop(name, None) for name in ("url", "title", "start_index", "end_index")}
+    try:
+        citation = msgspec.convert({"type": "url_citation", **known}, UrlCitation)
+    except msgspec.ValidationError:
+        return unknown_annotation(given)
+    return with_unknown(citation, flat) if flat else citation
+
+
+def unknown_annotation(given: Members) -> Annotation:
+    """An annotation that is kept as it came."""
+    return UnknownAnnotation(
+        type=str(given.get("type", "")), source=Source(msgspec.json.encode(given))
+    )

@@ -7,6 +7,7 @@ never.
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Literal, cast
 
 import msgspec
@@ -23,12 +24,16 @@ from perdure.models.chat_chunks import (
     Chunk,
     Delta,
     Members,
+    annotation_of,
     beside,
+    error_in,
     error_of,
     logprobs_of,
     merged,
     read_chunk,
+    unknown_annotation,
     usage_of,
+    value_of,
 )
 from perdure.models.chat_dialects import OPENAI, Dialect
 from perdure.models.chat_think import ThinkSplitter
@@ -37,17 +42,13 @@ from perdure.models.failures import failure
 from perdure.models.stream import StreamEnd, bad_frame
 from perdure.models.writer import MAKER, Writer
 from perdure.wire import (
-    Annotation,
     ErrorPayload,
     Frame,
     LogProb,
-    Source,
     SSEParser,
     StreamEvent,
-    UnknownAnnotation,
-    UrlCitation,
+    SurrogateJoiner,
     Usage,
-    with_unknown,
 )
 from perdure.wire.sse import FRAME_LIMIT
 
@@ -89,6 +90,7 @@ class ChatAssembler:
         self._writer = Writer(request, ids=ids, clock=clock)
         self._calls = Calls(dialect.name)
         self._think = ThinkSplitter() if dialect.think_tags else None
+        self._halves = SurrogateJoiner()
         self._begun = False
         self._open: Literal["", "thought", "message", "call"] = ""
         self._detail: tuple[object, object] | None = None  # of the open thought, OpenRouter's
@@ -111,10 +113,10 @@ class ChatAssembler:
             self.finish(events)
             return
         if frame.event == "error":
-            self._fail(error_of(_value(data)), events)
+            self._fail(error_of(value_of(data)), events)
             return
         chunk, extra = read_chunk(data)
-        error = _error_in(chunk, data)
+        error = error_in(chunk, data)
         if error is not None:
             self._fail(error_of(error), events)
         elif chunk.choices is None and chunk.usage is None:
@@ -130,7 +132,7 @@ class ChatAssembler:
             DecodeError: It is no answer.
         """
         chunk, extra = read_chunk(body)
-        error = _error_in(chunk, body)
+        error = error_in(chunk, body)
         if error is not None:
             raise failure(error_of(error))
         if not chunk.choices:
@@ -144,6 +146,7 @@ class ChatAssembler:
         twin.__dict__.update(self.__dict__)
         twin._writer, twin._calls = self._writer.copy(), self._calls.copy()
         twin._think = self._think.copy() if self._think is not None else None
+        twin._halves = copy(self._halves)
         twin._own, twin._extra = self._own.copy(), self._extra.copy()
         twin._about = self._about.copy()
         return twin
@@ -210,7 +213,7 @@ class ChatAssembler:
             events += self._writer.refusal(delta.refusal)
         for annotation in delta.annotations or ():
             self._say(events)
-            events += self._writer.annotation(_annotation(annotation))
+            events += self._writer.annotation(annotation_of(annotation))
         for call in delta.tool_calls or ():
             self._call(call, events)
         if delta.function_call is not None:
@@ -287,7 +290,7 @@ class ChatAssembler:
                 self._thinking(part, events)
             elif kind == "reference":
                 self._say(events)
-                events += self._writer.annotation(_unknown_annotation(part))
+                events += self._writer.annotation(unknown_annotation(part))
             elif isinstance(text, str):
                 self._text(text, events)
             else:
@@ -307,15 +310,15 @@ class ChatAssembler:
     def _text(
         self, text: str, events: list[StreamEvent], logprobs: tuple[LogProb, ...] = ()
     ) -> None:
+        text = self._halves.feed(text)
         if self._open != "message":
             if self._open == "call" and text.isspace():
                 self._space += text
                 return
             text, self._space = self._space + text, ""
-            if not text:
-                return
+        if text or logprobs:
             self._say(events)
-        events += self._writer.text(text, logprobs=logprobs)
+            events += self._writer.text(text, logprobs=logprobs)
 
     def _say(self, events: list[StreamEvent]) -> None:
         """A message is open from now on."""
@@ -345,6 +348,8 @@ class ChatAssembler:
         if self._think is not None:
             for piece in self._think.end():
                 self._piece(piece.text, events, thought=piece.thought)
+        if self._open == "message" and (half := self._halves.end()):
+            events += self._writer.text(half)
         self._calls.finish(self._writer, events)
         if self._extra:
             if not self._open and not len(self._calls):
@@ -470,40 +475,3 @@ def _is_json(data: bytes) -> bool:
     except (msgspec.DecodeError, UnicodeDecodeError):
         return False
     return True
-
-
-def _value(data: bytes) -> object:
-    try:
-        return msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return data.decode("utf-8", "replace")
-
-
-def _error_in(chunk: Chunk, data: bytes) -> object:
-    """What a chunk or a body says went wrong; None if nothing did."""
-    if chunk.error or chunk.kind == "error":
-        return chunk.error or _value(data)
-    for choice in chunk.choices or ():
-        if choice.error:
-            return choice.error
-    return None
-
-
-def _annotation(given: Members) -> Annotation:
-    """An annotation as the wire has it: a citation is flat there."""
-    cited = given.get("url_citation")
-    if given.get("type") != "url_citation" or not isinstance(cited, dict):
-        return _unknown_annotation(given)
-    flat: Members = {"title": "", "start_index": 0, "end_index": 0, **cast("Members", cited)}
-    known = {name: flat.pop(name, None) for name in ("url", "title", "start_index", "end_index")}
-    try:
-        citation = msgspec.convert({"type": "url_citation", **known}, UrlCitation)
-    except msgspec.ValidationError:
-        return _unknown_annotation(given)
-    return with_unknown(citation, flat) if flat else citation
-
-
-def _unknown_annotation(given: Members) -> Annotation:
-    return UnknownAnnotation(
-        type=str(given.get("type", "")), source=Source(msgspec.json.encode(given))
-    )

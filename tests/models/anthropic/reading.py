@@ -11,8 +11,8 @@ from perdure.loop.model import ModelRequest
 from perdure.loop.transcript import Items
 from perdure.models.anthropic import response
 from perdure.wire import (
-    FunctionChoice,
     FunctionCallOutput,
+    FunctionChoice,
     FunctionTool,
     InputFile,
     InputImage,

@@ -270,9 +270,9 @@ def _answered(
     carried = {block.get("id") or block.get("text") for block in _blocks(message["content"])}
     for one in every:
         same = one.base == later.base and one.number < later.number
-        if same and one.status == 200 and "count_tokens" not in one.path:
-            if carried & set(_marks(answer(one))):
-                return one
+        answered = same and one.status == 200 and "count_tokens" not in one.path
+        if answered and carried & set(_marks(answer(one))):
+            return one
     return None
 
 

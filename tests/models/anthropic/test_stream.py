@@ -57,7 +57,12 @@ def frame(event: dict[str, Any]) -> bytes:
 
 def start(**usage: Any) -> bytes:
     message = {"id": "msg_1", "type": "message", "role": "assistant", "model": "claude-x"}
-    told = {**message, "content": [], "stop_reason": None, "usage": {**USAGE, **usage}}
+    told: dict[str, Any] = {
+        **message,
+        "content": [],
+        "stop_reason": None,
+        "usage": {**USAGE, **usage},
+    }
     return frame({"type": "message_start", "message": told})
 
 
@@ -98,6 +103,11 @@ def events_of(stream: bytes, limit: int | None = None) -> list[StreamEvent]:
     return whole(decoder(limit), stream)
 
 
+def feed_bytes(one: StreamDecoder, stream: bytes) -> None:
+    for at in range(len(stream)):
+        one.feed(stream[at : at + 1])
+
+
 def answer(stream: bytes, limit: int | None = None) -> Response:
     return folded(events_of(stream, limit))
 
@@ -112,7 +122,7 @@ def arguments(got: Response) -> list[str]:
 def test_text_blocks_are_parts_of_one_message_with_their_citations() -> None:
     cited = {"type": "web_search_result_location", "url": "https://x", "title": None}
     where = {"type": "char_location", "document_index": 0, "start_char_index": 1}
-    deltas = [
+    deltas: list[dict[str, Any]] = [
         {"type": "citations_delta", "citation": cited},
         {"type": "text_delta", "text": "b\N{SNOWMAN}"},
         {"type": "citations_delta", "citation": where},
@@ -128,7 +138,8 @@ def test_text_blocks_are_parts_of_one_message_with_their_citations() -> None:
     ]
     part = message.content[1]
     assert isinstance(part, OutputText)
-    first, second = part.annotations or ()
+    assert part.annotations
+    first, second = part.annotations
     assert isinstance(first, UrlCitation)
     assert (first.url, first.title, first.start_index, first.end_index) == ("https://x", "", 0, 2)
     assert isinstance(second, UnknownAnnotation)
@@ -302,8 +313,7 @@ def test_usage_adds_up_and_later_counts_replace_earlier_ones() -> None:
 def test_negative_counts_are_refused() -> None:
     one = decoder()
     with pytest.raises(DecodeError, match="malformed"):
-        for byte in start() + text(0, "a") + stop(tokens=-1):
-            one.feed(bytes([byte]))
+        feed_bytes(one, start() + text(0, "a") + stop(tokens=-1))
 
 
 def test_usage_that_never_came_is_unknown() -> None:
@@ -381,8 +391,7 @@ BAD = {
 def test_what_comes_out_of_order_is_no_answer(name: str) -> None:
     one = decoder()
     with pytest.raises(DecodeError):
-        for byte in BAD[name] + stop():
-            one.feed(bytes([byte]))
+        feed_bytes(one, BAD[name] + stop())
     assert isinstance(one.end().error, BadBody)
     with pytest.raises(DecodeError):
         one.feed(b"")

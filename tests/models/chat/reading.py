@@ -130,7 +130,8 @@ def _part(given: dict[str, Any]) -> Part:
             part = InputFile(file_url=given["document_url"])
         case kind:
             raise AssertionError(kind)
-    own = {n: given[n] for n in ("cache_control", "prompt_cache_breakpoint") if n in given}
+    names = ("cache_control", "prompt_cache_breakpoint")
+    own: dict[str, Any] = {name: given[name] for name in names if name in given}
     return with_unknown(part, own) if own else part
 
 

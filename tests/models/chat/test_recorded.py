@@ -111,7 +111,13 @@ def test_every_answer_gives_its_items_its_end_and_its_usage(shared: Path) -> Non
     unknown = [one.name for one, got in found if usage_of(got) is None]
     assert unknown == ["test_tool_use_failed_error_streaming"]
     counts = [usage for _, got in found if (usage := usage_of(got)) is not None]
-    assert [sum(column) for column in zip(*counts, strict=True)] == [89122, 21104, 10315, 23916, 9866]
+    assert [sum(column) for column in zip(*counts, strict=True)] == [
+        89122,
+        21104,
+        10315,
+        23916,
+        9866,
+    ]
     told = (
         [one.name, kinds(got), end_of(got), usage_of(got), list(_said(one, got))]
         for one, got in found

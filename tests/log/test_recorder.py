@@ -91,7 +91,7 @@ async def test_a_drive_waits_at_three_points_only(effect: str, calls: int, waits
     """Two waits a turn for one wave of calls, none for tools without an effect (DESIGN 7)."""
     recording = await fresh(Slow())
     act = Counted(effect=effect)  # type: ignore[arg-type]
-    script = [turn(*(call("act", {}) for _ in range(calls))), "done"]
+    script: Script = [turn(*(call("act", {}) for _ in range(calls))), "done"]
     slow = SlowTickets(recording.recorder)
     await drive(recording, config_of(script, [act]), "go", ledger=slow)
     assert slow.waits == waits
@@ -128,7 +128,7 @@ async def test_each_further_wave_is_one_more_wait() -> None:
     recording = await fresh(Slow())
     first, second = Counted("first"), Counted("second")
     slow = SlowTickets(recording.recorder)
-    script = [turn(call("first", {}), call("second", {})), "done"]
+    script: Script = [turn(call("first", {}), call("second", {})), "done"]
     await drive(recording, config_of(script, [first, second], sequential=True), "go", ledger=slow)
     assert slow.waits == 5
 
@@ -154,7 +154,7 @@ async def test_what_every_request_held_is_rebuilt() -> None:
 async def test_settings_that_stay_are_written_once() -> None:
     recording = await fresh()
     act = Counted()
-    script = [call("act", {}), call("act", {}), "done", "again"]
+    script: Script = [call("act", {}), call("act", {}), "done", "again"]
     config = config_of(script, [act])
     await drive(recording, config, "go")
     await drive(recording, config, "go on")
@@ -179,7 +179,7 @@ async def test_bytes_a_turn_do_not_depend_on_the_length() -> None:
 
 async def test_a_model_change_omits_the_other_models_thoughts() -> None:
     recording = await fresh()
-    script = [turn(reasoning("one"), text("a")), "b"]
+    script: Script = [turn(reasoning("one"), text("a")), "b"]
     await drive(recording, config_of(script), "go")
     other = Config(model=ScriptedModel(script), model_name="n")
     await drive(recording, other, "go on")

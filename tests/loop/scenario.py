@@ -284,7 +284,11 @@ class Watcher:
 
 
 async def play(scenario: Scenario) -> list[list[Members]]:
-    """Run a scenario and check what it expects; returns the events of each drive, as shown."""
+    """Run a scenario and check what it expects.
+
+    Returns:
+        The events of each drive, as shown, and the transcript after the last.
+    """
     stage = Stage(scenario)
     clock = FakeClock()
     tools = tools_of(stage)
@@ -320,8 +324,8 @@ async def play(scenario: Scenario) -> list[list[Members]]:
     entered = {tool.name: len(tool.entered) for tool in tools if tool.entered}
     assert entered == scenario.entered
     final = [plain(item) for item in session.state.transcript]
-    assert matches(final, scenario.final), final
-    return told
+    assert scenario.final is None or matches(final, scenario.final), final
+    return [*told, final]
 
 
 def turns(scenario: Scenario) -> int:
@@ -396,16 +400,18 @@ def check_drive(
 
 
 def check_order(told: list[Members], expected: Sequence[Members]) -> None:
-    """Match events one by one; an `unordered` group matches as many, in any order."""
+    """Match events one by one; of `interleaved` lists each is in order, and nothing else is."""
     place = 0
-    for number, wanted in enumerate(expected):
-        group = cast("list[Members]", wanted.get("unordered", [wanted]))
-        found = told[place : place + len(group)]
-        for one in group:
-            hit = next((event for event in found if matches(event, one)), None)
-            assert hit is not None, f"event {place} of {number}: wanted {one}, told {found}"
-            found.remove(hit)
-        place += len(group)
+    for wanted in expected:
+        strands = [
+            [*one] for one in cast("list[list[Members]]", wanted.get("interleaved", [[wanted]]))
+        ]
+        for event in told[place : place + sum(map(len, strands))]:
+            strand = next((one for one in strands if one and matches(event, one[0])), None)
+            assert strand is not None, f"event {place} is {event}, wanted one of {strands}"
+            del strand[0]
+            place += 1
+        assert not any(strands), f"event {place} is missing, wanted one of {strands}"
     assert told[place:] == [], f"more than was expected: {told[place:]}"
 
 

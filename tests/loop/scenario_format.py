@@ -155,7 +155,7 @@ class Scenario(Strict, frozen=True, kw_only=True):
     drives: list[DriveScript]
     requests: int
     entered: dict[str, int] = {}
-    final: list[Members] = []
+    final: list[Members] | None = None
 
 
 UNSHOWN = {"item_update", "tool_update"}

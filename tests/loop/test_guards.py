@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from perdure import wire
+import perdure
+from perdure import tool, wire
 from perdure.agent import Agent
 from perdure.errors import Guard, RunFailed
 from perdure.loop import (
@@ -531,3 +532,31 @@ async def test_a_guard_that_stops_a_model_in_mid_stream_leaves_no_open_call() ->
     assert (told.end.reason, told.end.cause) == ("stopped", "guard")
     assert (pending(told.end), tool.entered) == ({}, [])
     nowhere(told.events)
+
+
+@pytest.mark.parametrize("enters", [True, False], ids=["after the tool", "before the tool"])
+async def test_a_guard_around_a_tool_stops_the_drive_and_its_words_reach_nobody(
+    enters: bool,
+) -> None:
+    ran: list[str] = []
+
+    @tool(effect="none")
+    async def pay() -> str:
+        """Pay."""
+        ran.append("pay")
+        return "paid"
+
+    @perdure.wrap_tool_call
+    async def stop(info: ToolCallInfo, next: NextTool) -> ToolResult:  # noqa: A002
+        if enters:
+            await next()
+        raise Guard("the secret limit")
+
+    model = ScriptedModel([call("pay"), "never asked"])
+    agent = Agent(model, tools=[pay], middleware=[stop])
+    result = await agent.run("go")
+    assert (result.status, result.cause) == ("stopped", "guard")
+    assert ran == (["pay"] if enters else [])
+    assert result.pending == ()
+    assert "secret" not in repr(result)
+    assert len(model.requests) == 1

@@ -16,7 +16,14 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from perdure.errors import InvalidArguments, OutcomeUnknown, ToolError, ToolTimeout
+from perdure.errors import (
+    Guard,
+    InvalidArguments,
+    OutcomeUnknown,
+    ToolError,
+    ToolPanic,
+    ToolTimeout,
+)
 from perdure.loop.answers import CHECK_FIRST
 from perdure.loop.context import LoopPort
 from perdure.loop.decisions import ToolDecision
@@ -42,6 +49,9 @@ from perdure.wire import FunctionCall, FunctionCallOutput, function_call_output,
 
 SKIPPED = "Error: skipped: the user spoke"
 """What the model reads of a call that a steered item kept from starting."""
+
+STOPPED = "stopped by a policy"
+"""What the model reads of a call around which a guard stopped the drive. Never the guard's words."""
 
 CALL_REJECTED = "call rejected"
 """What the model reads of a rejected call, if nobody said why."""
@@ -290,7 +300,14 @@ class _Hooks(BatchHooks):
         if self._sequential and any(one.skip for one in self._drive.queues.steering):
             return ToolResult(SKIPPED)
         info = dataclasses.replace(slot.info, arguments=slot.arguments)
-        return await self._drive.hooks.tool_call(info, enter)
+        try:
+            return await self._drive.hooks.tool_call(info, enter)
+        except Exception as error:
+            guard = _guard_in(error)
+            if guard is None:
+                raise
+            self._failure = self._failure or guard
+            raise ToolError(STOPPED) from None
 
     async def on_start(self, job: Job) -> None:
         if self._failure is not None:
@@ -350,6 +367,12 @@ class _Hooks(BatchHooks):
         except Exception as error:
             self._failure = self._failure or error
             raise
+
+
+def _guard_in(error: Exception) -> Guard | None:
+    """The guard that a wrapper raised, or that a tool did, whose error is then a panic."""
+    raised = error.__cause__ if isinstance(error, ToolPanic) else error
+    return raised if isinstance(raised, Guard) else None
 
 
 def take_outcome(drive: Drive, slot: Slot, outcome: Outcome, *, stopped: bool) -> None:

@@ -76,7 +76,7 @@ def request_body(request: ModelRequest, *, stream: bool = True, dialect: Dialect
             cannot be sent.
     """
     said, head = _mapped(request, dialect, stream=stream)
-    before = head.begin if head.begin.endswith(b"[") or not said.fragments else head.begin + b","
+    before = head.begin if said.fragments else head.begin.removesuffix(b",")
     length = len(before) + said.length + len(_TAIL)
     return Body([before, *said.fragments, _TAIL], length)
 
@@ -117,6 +117,8 @@ def _head(
     body = members(settings, dialect, lost, stream=stream)
     body["messages"] = instructions(settings, system)
     begin = json_text(body).removesuffix(_TAIL)
+    if not begin.endswith(b"["):
+        begin += b","
     made = items.memo[key] = _Head(settings, system, begin, tuple(lost.all))
     return made
 

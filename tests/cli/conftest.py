@@ -43,6 +43,13 @@ async def wait() -> None:
     await asyncio.sleep(1000)
 
 
+@tool(effect="none")
+async def nap() -> None:
+    """Wait for very long, without any effect."""
+    print("waiting now")
+    await asyncio.sleep(1000)
+
+
 @tool
 def deaf() -> None:
     """Wait for very long, and hear nothing."""

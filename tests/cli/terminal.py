@@ -72,7 +72,7 @@ class Terminal:
         self._tty = theirs
         self.raw = ""
         self._seen = 0
-        self.process = subprocess.Popen(  # noqa: S603 - our own command
+        self.process = subprocess.Popen(
             [sys.executable, "-c", LAUNCH, sys.executable, "-m", "perdure", *arguments],
             stdin=theirs,
             stdout=theirs,
@@ -197,7 +197,7 @@ class Piped:
         given: bytes = b"",
         cwd: str | None = None,
     ) -> None:
-        done = subprocess.run(  # noqa: S603 - our own command
+        done = subprocess.run(
             [sys.executable, "-m", "perdure", *arguments],
             input=given,
             capture_output=True,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from perdure.cli.chat import NOT_RUN
 from perdure.errors import AuthFailed
 from perdure.loop import Model
 from perdure.loop.answers import OUTCOME_UNKNOWN
@@ -151,6 +152,50 @@ def test_what_is_typed_while_a_tool_runs_is_read_with_its_output(shop: Path) -> 
         screen.expect("I see.")
         screen.prompt()
         assert texts(server) == ["wait", "hurry up"]
+
+
+def test_a_command_typed_while_an_answer_runs_waits_for_its_end() -> None:
+    model = Halting(["The first words and the last."], at="words")
+    with chat(model) as (server, screen):
+        screen.type("hi\r")
+        screen.expect("The first")
+        screen.hidden()
+        screen.type("/model\r/exit\r")
+        model.go.set()
+        screen.expect(" words and the last.\n")
+        screen.expect(server.model)
+        screen.ends(0)
+        assert len(server.server.received) == 1
+
+
+def test_a_call_without_effect_that_ctrl_c_cut_off_was_not_run(shop: Path) -> None:
+    script: list[TurnLike] = [call("nap"), "I see."]
+    with chat(ScriptedModel(script), "--tool", "shop.py", cwd=shop) as (server, screen):
+        screen.type("nap\r")
+        screen.expect("waiting now")
+        screen.interrupt()
+        screen.expect("interrupted\n")
+        screen.prompt()
+        screen.type("and now?\r")
+        screen.expect("I see.")
+        output = server.inputs()[-1][2]
+        assert isinstance(output, FunctionCallOutput)
+        assert output.text == NOT_RUN
+
+
+def test_an_unfinished_line_typed_while_an_answer_runs_stands_at_the_prompt() -> None:
+    model = Halting(["The first words.", "Hello."], at="first")
+    with chat(model) as (server, screen):
+        screen.type("hi\r")
+        screen.expect("The")
+        screen.hidden()
+        screen.type("hel")
+        model.go.set()
+        screen.expect("first words.\n")
+        screen.prompt()
+        screen.type("lo\r")
+        screen.expect("Hello.")
+        assert texts(server)[-1] == "hello"
 
 
 def test_a_failed_turn_shows_the_error_and_the_conversation_goes_on() -> None:

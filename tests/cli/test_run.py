@@ -174,7 +174,7 @@ def test_a_reader_that_leaves_ends_the_run_quietly() -> None:
     with Server(ScriptedModel([text])) as server:
         command = [sys.executable, "-m", "perdure", "run", "hi", "--json", "-m", server.model]
         reading, writing = os.pipe()
-        process = subprocess.Popen(  # noqa: S603 - our own command
+        process = subprocess.Popen(
             command, stdout=writing, stderr=subprocess.PIPE, env=environment()
         )
         os.close(writing)

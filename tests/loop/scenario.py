@@ -416,7 +416,12 @@ def check_order(told: list[Members], expected: Sequence[Members]) -> None:
 
 
 def matches(given: object, wanted: object) -> bool:
-    """Whether a value has what is wanted: objects may have more members, lists no more elements."""
+    """Whether a value has what is wanted: objects may have more members, lists no more elements.
+
+    A wanted text that ends in `…` is the beginning of what is given.
+    """
+    if isinstance(wanted, str) and wanted.endswith("…"):
+        return isinstance(given, str) and given.startswith(wanted[:-1])
     if isinstance(wanted, Mapping):
         members = cast("Mapping[str, object]", wanted)
         if not isinstance(given, Mapping):

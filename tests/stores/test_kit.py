@@ -10,6 +10,7 @@ from perdure.errors import ConfigError
 from perdure.stores import open_store
 from perdure.stores.jsonl import JsonlStore
 from perdure.stores.memory import MemoryStore
+from perdure.stores.sqlite import SqliteStore
 from perdure.testing import store_kit
 
 
@@ -27,6 +28,11 @@ async def test_memory_shared_by_name(check: store_kit.Check) -> None:
 @pytest.mark.parametrize("check", store_kit.CHECKS, ids=store_kit.name_of)
 async def test_jsonl(check: store_kit.Check, tmp_path: Path) -> None:
     await check(store_kit.Subject(lambda: JsonlStore(tmp_path / "sessions")))
+
+
+@pytest.mark.parametrize("check", store_kit.CHECKS, ids=store_kit.name_of)
+async def test_sqlite(check: store_kit.Check, tmp_path: Path) -> None:
+    await check(store_kit.Subject(lambda: SqliteStore(tmp_path / "sessions.db")))
 
 
 def test_urls_name_stores(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import io
 import sys
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import TextIO, cast
@@ -21,9 +22,9 @@ from perdure.cli.interrupts import stopped_by_ctrl_c
 from perdure.cli.page import Page, voice_for
 from perdure.cli.problems import problem_of, show_problem
 from perdure.cli.render import Renderer
-from perdure.cli.setup import Options, agent_of, check_model
+from perdure.cli.options import Options, agent_of, check_model
 from perdure.cli.terminal import answer_stream, lines_typed
-from perdure.cli.text import one_line
+from perdure.cli.text import one_line, visible
 from perdure.errors import PerdureError
 from perdure.loop import PendingCall
 from perdure.loop.answers import OUTCOME_UNKNOWN
@@ -33,7 +34,7 @@ from perdure.wire import FunctionCallOutput, Item, function_call_output, user
 
 PROMPT = "> "
 
-NOT_RUN = "Error: this call was not run; the user interrupted it."
+NOT_RUN = "Error: this call was not run."
 
 WAITING = "waiting for what still runs"
 
@@ -45,7 +46,8 @@ HELP = """\
 /help        show this
 
 Ctrl-C while an answer runs stops the answer. What you type meanwhile, the
-model reads before its next turn. A space before a / sends the line as it is."""
+model reads before its next turn; a command waits for the end of the answer.
+A line with a space before its / is no command."""
 
 
 def chat_command(options: Options) -> int:
@@ -75,6 +77,7 @@ class _Chat:
         self._console = console
         self._out = out
         self._runner = runner
+        self._commands: deque[str] = deque()  # typed while an answer ran
         self._at_terminal = sys.stdin.isatty()
         cast("io.TextIOWrapper", sys.stdin).reconfigure(errors="replace")
 
@@ -82,7 +85,7 @@ class _Chat:
         """Take lines until there are no more."""
         if self._at_terminal:
             self._greet()
-        while (line := self._read()) is not None:
+        while (line := self._commands.popleft() if self._commands else self._read()) is not None:
             if not line.startswith("/"):
                 self._answer(line.strip())
             elif line.split()[0] in ("/exit", "/quit"):
@@ -125,7 +128,7 @@ class _Chat:
             self._console.print()
 
     def _note(self, text: str) -> None:
-        self._console.print(Text(text, "dim"), highlight=False)
+        self._console.print(Text(visible(text), "dim"), highlight=False)
 
     # --- answers -----------------------------------------------------------------------
 
@@ -146,8 +149,11 @@ class _Chat:
         renderer = Renderer(page, voice_for(page, self._out), footer=False)
 
         def heard(line: str) -> None:
-            self._session.steer(line)
             renderer.heard(line)
+            if line.startswith("/"):
+                self._commands.append(line)
+            else:
+                self._session.steer(line.strip())
 
         try:
             async with self._session.stream(items) as stream:
@@ -177,7 +183,7 @@ class _Chat:
             case "/model":
                 self._note(self._model)
             case _:
-                self._note(f"There is no {one_line(command)}; /help lists the commands.")
+                self._note(f"There is no {command}; /help lists the commands.")
         self._end_line()
 
     def _change_model(self, model: str) -> None:
@@ -188,7 +194,7 @@ class _Chat:
             show_problem(self._console, problem_of(error, model))
             return
         self._session.use(agent)
-        self._note(f"{one_line(model)} answers from now on.")
+        self._note(f"{model} answers from now on.")
 
     def _list_tools(self) -> None:
         tools = self._runner.run(self._session.agent.tools_now())

@@ -74,7 +74,7 @@ def run(
     error.
     """
     from perdure.cli.run import run_command
-    from perdure.cli.setup import Options
+    from perdure.cli.options import Options
 
     options = Options(model, tools, instructions, max_turns)
     return run_command(prompt, options, as_json=as_json)
@@ -87,7 +87,7 @@ def chat(
 ) -> int:
     """Talk with a model in the terminal. /help there lists the commands."""
     from perdure.cli.chat import chat_command
-    from perdure.cli.setup import Options
+    from perdure.cli.options import Options
 
     return chat_command(Options(model, tools, instructions, max_turns))
 

@@ -9,7 +9,6 @@ from rich.console import Console
 from rich.text import Text
 
 from perdure.cli.text import one_line
-from perdure.cli.toolfiles import BadToolFile
 from perdure.errors import (
     AuthFailed,
     BadBody,
@@ -52,7 +51,7 @@ class Unusable(ConfigError):
     """The command was used in a way that cannot work.
 
     Attributes:
-        hint: What to do about it.
+        hint: What to do about it; may be empty.
     """
 
     def __init__(self, message: str, hint: str = "") -> None:
@@ -65,7 +64,7 @@ def problem_of(error: BaseException, model: str = "") -> Problem:
     match error:
         case RunFailed():
             return problem_of(error.cause, model)
-        case Unusable() | BadToolFile():
+        case Unusable():
             return Problem(str(error), error.hint, UNUSABLE)
         case UnknownModel():
             return Problem(str(error), "for example: --model openai:gpt-5-mini", UNUSABLE)
@@ -81,12 +80,12 @@ def problem_of(error: BaseException, model: str = "") -> Problem:
             return Problem(f"{type(error).__name__}: {error}")
 
 
-def show_problem(console: Console, problem: Problem, *, name: str = "perdure") -> None:
+def show_problem(console: Console, problem: Problem) -> None:
     """Show a problem in one line or two."""
     what = one_line(problem.what)
     if len(what) > LONGEST:
         what = what[:LONGEST] + "…"
-    told = Text.assemble((f"{name}: ", "bold red"), what)
+    told = Text.assemble(("perdure: ", "bold red"), what)
     if problem.todo:
         told.append(f"\n  {one_line(problem.todo)}")
     console.print(told, soft_wrap=not console.is_terminal, highlight=False)

@@ -15,7 +15,7 @@ from perdure.cli.jsonlines import event_line, result_line
 from perdure.cli.page import Page, voice_for
 from perdure.cli.problems import FAILED, Unusable, problem_of, show_problem
 from perdure.cli.render import Renderer
-from perdure.cli.setup import Options, agent_of
+from perdure.cli.options import Options, agent_of
 from perdure.cli.terminal import answer_stream, write_line
 from perdure.errors import PerdureError, RunFailed
 from perdure.loop import Event

@@ -64,7 +64,7 @@ def lines_typed(heard: Callable[[str], None]) -> Generator[None]:
         if not typed:  # Ctrl-D: the prompt will see it if it is the end
             loop.remove_reader(fd)
             return
-        text = typed.decode(stdin.encoding, "replace").strip()
+        text = typed.decode(stdin.encoding, "replace").rstrip()
         if text:
             heard(text)
 

@@ -15,20 +15,13 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import TypeGuard, cast
 
+from perdure.cli.problems import Unusable
 from perdure.errors import ConfigError
 from perdure.tools import Tool, as_tool
 
 
-class BadToolFile(ConfigError):
-    """A `--tool` names nothing that can be used.
-
-    Attributes:
-        hint: What to do about it; may be empty.
-    """
-
-    def __init__(self, message: str, hint: str = "") -> None:
-        self.hint = hint
-        super().__init__(message)
+class BadToolFile(Unusable):
+    """A `--tool` names nothing that can be used."""
 
 
 def load_tools(names: Iterable[str]) -> tuple[Tool, ...]:

@@ -7,6 +7,7 @@ without zeros at its end. A timestamp says when, never in which order.
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import re
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -24,8 +25,14 @@ _RFC_3339 = re.compile(
 def timestamp(wall: int) -> str:
     """An instant, in nanoseconds since the Unix epoch, as text."""
     seconds, fraction = divmod(wall, _NANOSECONDS)
-    moment = _EPOCH + dt.timedelta(seconds=seconds)
-    return _spell(moment, f"{fraction:09d}")
+    digits = f"{fraction:09d}".rstrip("0")
+    return f"{_second(seconds)}{'.' + digits if digits else ''}Z"
+
+
+@functools.lru_cache(maxsize=16)
+def _second(seconds: int) -> str:
+    """A whole second without its zone; the same one is asked for again and again."""
+    return f"{_EPOCH + dt.timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%S}"
 
 
 def wall_of(text: str) -> int:

@@ -108,8 +108,13 @@ def _body_text(body: Mapping[str, object]) -> tuple[bytes, str]:
 
 def _merge(text: bytes, envelope: Mapping[str, object]) -> bytes:
     members: dict[str, object] = {**msgspec.json.decode(text, type=dict[str, Raw]), **envelope}
-    names = sorted(members, key=lambda name: name.encode("utf-16-be"))
+    ascii_only = all(map(str.isascii, members))
+    names = sorted(members) if ascii_only else sorted(members, key=_utf16)
     return msgspec.json.encode({name: members[name] for name in names})
+
+
+def _utf16(name: str) -> bytes:
+    return name.encode("utf-16-be")
 
 
 # --- values as JSON text -------------------------------------------------------------

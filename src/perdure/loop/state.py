@@ -13,6 +13,7 @@ from perdure.loop.callids import CallIds
 from perdure.loop.config import Config
 from perdure.loop.delivery import Delivery
 from perdure.loop.events import (
+    Event,
     InputMode,
     ItemEnd,
     ItemStart,
@@ -177,11 +178,17 @@ async def add_waiting(drive: Drive, waiting: list[Waiting]) -> None:
 
 async def keep(drive: Drive, item: Item) -> Exception | None:
     """Append an item that must not get lost, whatever fails while it is told; gives the failure."""
-    before = len(drive.transcript)
+    run_id, turn = drive.run_id, drive.turn
+    first = await _tell(drive, ItemStart(run_id=run_id, turn=turn, item=item))
+    drive.transcript.append(item)
+    drive.inputs.append(TurnInput(item=item, mode="tool"))
+    second = await _tell(drive, ItemEnd(run_id=run_id, turn=turn, item=item))
+    return first or second
+
+
+async def _tell(drive: Drive, event: Event) -> Exception | None:
     try:
-        await add(drive, item, "tool")
+        await drive.delivery.deliver(event)
     except Exception as error:  # noqa: BLE001 - a subscriber or the ledger may raise anything
-        if len(drive.transcript) == before:
-            drive.transcript.append(item)
         return error
     return None

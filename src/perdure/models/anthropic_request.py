@@ -31,7 +31,7 @@ from perdure.models.content import (
     text_of_media,
     text_of_raw,
 )
-from perdure.models.turns import NO_OUTPUT, Answered, Piece, Role, Turn
+from perdure.models.turns import NO_OUTPUT, Answered, Piece, Result, Role, Turn
 from perdure.models.writer import MAKER, REDACTED
 from perdure.wire import (
     Annotation,
@@ -111,13 +111,14 @@ class Messages(msgspec.Struct, frozen=True):
         role: Role = "assistant" if message.role == "assistant" else "user"
         return Piece(role, [json_text(block) for block in blocks])
 
-    def result(self, answered: Answered, lost: Lost) -> bytes:
-        return json_text(_tool_result(answered.call, answered.output, lost))
+    def result(self, answered: Answered, lost: Lost) -> Result:
+        return Result(json_text(_tool_result(answered.call, answered.output, lost)))
 
-    def message(self, turn: Turn, results: Sequence[bytes], lost: Lost) -> bytes:
+    def message(self, turn: Turn, results: Sequence[Result], lost: Lost) -> bytes:
         if turn.role == "assistant":
             return _written("assistant", turn.blocks("thought", "call", "other"))
-        said, system = [*results, *turn.blocks("other")], turn.blocks("system")
+        said = [*(result.block for result in results), *turn.blocks("other")]
+        system = turn.blocks("system")
         if system and (not said or not self.inline_system):
             said += [_tagged(block) for block in system]
             for piece in turn.pieces:
@@ -128,9 +129,10 @@ class Messages(msgspec.Struct, frozen=True):
         written = _written("user", said)
         return written + b"," + _written("system", system) if system else written
 
-    def variant(self, turn: Turn, results: Sequence[bytes]) -> bytes | None:
-        del turn, results
+    def variant(self, turn: Turn) -> bytes | None:
+        del turn
         return None
+
 
 
 def _tagged(raw: bytes) -> bytes:

@@ -76,14 +76,16 @@ class KeyedClient(HttpClient):
         raise self._refusal(answer.status, answer.headers, body, now=self._clock.wall() / 1e9)
 
 
-def as_class(cls: type[RejectedT], error: Rejected, *, code: str | None) -> RejectedT:
-    """An error as one of another class, or with another code."""
+def as_class(
+    cls: type[RejectedT], error: Rejected, *, code: str | None, retry_after: float | None = None
+) -> RejectedT:
+    """An error as one of another class, with another code, or with a wait where it has none."""
     return cls(
         error.message,
         status=error.status,
         type=error.type,
         code=code,
         param=error.param,
-        retry_after=error.retry_after,
+        retry_after=retry_after if error.retry_after is None else error.retry_after,
         headers=error.headers,
     )

@@ -64,6 +64,18 @@ class Answered(NamedTuple):
     place: int
 
 
+class Result(NamedTuple):
+    """What an output gives.
+
+    Attributes:
+        block: The block that answers the call.
+        beside: What cannot stand in it, and is said by the user after all results.
+    """
+
+    block: bytes
+    beside: Sequence[bytes] = ()
+
+
 class Turn:
     """A turn on its way.
 
@@ -98,16 +110,19 @@ class Dialect(Protocol):
         """What an item gives; None for nothing. Never asked for the output of a call."""
         ...
 
-    def result(self, answered: Answered, lost: Lost) -> bytes:
-        """The block of a call's output, or of its want; several with commas between."""
+    def result(self, answered: Answered, lost: Lost) -> Result:
+        """What a call's output gives, or its want."""
         ...
 
-    def message(self, turn: Turn, results: Sequence[bytes], lost: Lost) -> bytes:
+    def message(self, turn: Turn, results: Sequence[Result], lost: Lost) -> bytes:
         """A turn as a message; several with commas between."""
         ...
 
-    def variant(self, turn: Turn, results: Sequence[bytes]) -> bytes | None:
-        """The message as it has to be while the turn is a current one, if that is another."""
+    def variant(self, turn: Turn) -> bytes | None:
+        """An assistant's message as it has to be until the user speaks again, if that is another.
+
+        Results alone are not speaking.
+        """
         ...
 
 
@@ -364,10 +379,11 @@ class _Reader:
 
 
 def _render(dialect: Dialect, turn: Turn, lost: Lost) -> tuple[bytes, bytes | None]:
-    results: list[bytes] = []
+    results: list[Result] = []
     for answered in turn.owed.values():
         lost.at = f"input[{answered.place}]"
         if answered.output is None:
             lost.add(answered.call.type, f"it has no output; {NO_OUTPUT!r} is sent as one")
         results.append(dialect.result(answered, lost))
-    return dialect.message(turn, results, lost), dialect.variant(turn, results)
+    variant = dialect.variant(turn) if turn.role == "assistant" else None
+    return dialect.message(turn, results, lost), variant

@@ -1,8 +1,8 @@
 """Stores: where sessions live.
 
 A *store URL* names one: `memory:` for the life of the process, `file:///directory` for JSONL
-files. Each implements the protocols of `perdure.log.store`, and `perdure.testing.store_kit` checks
-that it does.
+files, `sqlite:///file` and `postgresql://server/database`. Each implements the protocols of
+`perdure.log.store`, and `perdure.testing.store_kit` checks that it does.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from perdure.log.store import Store
 SCHEMES = {
     "memory": "perdure.stores.memory:open_url",
     "file": "perdure.stores.jsonl:open_url",
+    "sqlite": "perdure.stores.sqlite:open_url",
 }
 """What opens a store of each scheme, loaded on first use (DESIGN 3)."""
 

@@ -28,11 +28,12 @@ def matches(listed: Listed, filters: Filters) -> bool:
 
 def page(listed: Iterable[Listed], after: str, limit: int) -> Page:
     """One page, in the order of creation."""
-    ordered = sorted(listed, key=_place)
-    rest = [one for one in ordered if not after or _place(one) > after]
+    ordered = sorted(listed, key=place_of)
+    rest = [one for one in ordered if not after or place_of(one) > after]
     shown = tuple(rest[:limit])
-    return Page(shown, _place(shown[-1]) if shown and len(rest) > limit else "")
+    return Page(shown, place_of(shown[-1]) if shown and len(rest) > limit else "")
 
 
-def _place(listed: Listed) -> str:
+def place_of(listed: Listed) -> str:
+    """Where a session stands in a list, to go on behind it."""
     return f"{listed.header.created_at}/{listed.id}"

@@ -647,18 +647,18 @@ OVERLOADED = {"message": "no room", "code": "overloaded"}
         (frame({"error": {"code": 500}}), ServerFailed, "did not say"),
     ],
 )
-@pytest.mark.parametrize("before", [b"", chunk({"content": "a"}), chunk({"content": "a"}) + STOP])
 def test_an_error_in_a_stream_is_a_failure_in_the_servers_words(
-    bad: bytes, kind: type[Rejected], words: str, before: bytes
+    bad: bytes, kind: type[Rejected], words: str
 ) -> None:
-    events = events_of(before, bad, b"data: [DONE]\n\n")
-    assert isinstance(events[-2], ErrorEvent)
-    last = events[-1]
-    assert isinstance(last, ResponseFailed)
-    assert last.response.error
-    error = error_of(last.response.error)
-    assert type(error) is kind
-    assert words in error.message
+    for before in (b"", chunk({"content": "a"}), chunk({"content": "a"}) + STOP):
+        events = events_of(before, bad, DONE)
+        assert isinstance(events[-2], ErrorEvent)
+        last = events[-1]
+        assert isinstance(last, ResponseFailed)
+        assert last.response.error
+        error = error_of(last.response.error)
+        assert type(error) is kind
+        assert words in error.message
 
 
 @pytest.mark.parametrize(

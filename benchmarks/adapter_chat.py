@@ -1,6 +1,6 @@
 """What the Chat Completions adapter costs, beside the `openai` SDK.
 
-    python -m benchmarks.adapter_chat [--events N] [--rounds N]
+python -m benchmarks.adapter_chat [--events N] [--rounds N]
 """
 
 from __future__ import annotations

@@ -52,7 +52,6 @@ from perdure.loop import (
 )
 from perdure.session import Session
 from perdure.testing import FakeClock, ScriptedModel, call, error, turn
-from perdure.testing.clock import settle
 from perdure.testing.event_check import EventCheck, check_input
 from perdure.testing.scripted import Turn, reasoning
 from perdure.tools import Call, ToolResult
@@ -83,6 +82,14 @@ HookName = Literal[
     "before_turn", "before_model_call", "before_tool_call", "after_tool_call", "should_stop"
 ]
 How = Literal["ok", "end", "fail", "panic", "unknown", "cancel", "show"]
+
+
+async def quiet() -> None:
+    """Let every task run until nothing is left that could."""
+    ready: Sequence[object] = asyncio.get_running_loop()._ready  # type: ignore[attr-defined]
+    await asyncio.sleep(0)
+    while ready:
+        await asyncio.sleep(0)
 
 
 # --- what the rules hold in their hands -------------------------------------------------
@@ -173,8 +180,9 @@ class Tools:
         inside = Inside(call, how)
         self.inside.append(inside)
         stop = asyncio.ensure_future(call.cancelled.wait())
+        both: set[asyncio.Future[How] | asyncio.Future[None]] = {how, stop}
         try:
-            await asyncio.wait({how, stop}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
             return how.result() if how.done() else "ok"
         finally:
             self.inside.remove(inside)
@@ -186,7 +194,7 @@ class Tools:
         with contextlib.suppress(ToolError):
             said = str((await invoke("look", {})).output)
         self.returned.add(call.id)
-        return ToolResult(said)
+        return ToolResult(f"inside: {said}")
 
     async def _deaf(self, call: Call) -> ToolResult:
         self.entered[call.id] += 1
@@ -194,9 +202,10 @@ class Tools:
         inside = Inside(call, how)
         self.inside.append(inside)
         released = asyncio.ensure_future(self.released.wait())
+        both: set[asyncio.Future[How] | asyncio.Future[Literal[True]]] = {how, released}
         while not how.done() and not released.done():
             with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.wait({how, released}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         released.cancel()
         self.inside.remove(inside)
         return ToolResult("at last")
@@ -322,7 +331,7 @@ class Machine(RuleBasedStateMachine):
         self.loop.run_until_complete(work)
 
     def settled(self) -> None:
-        self.do(settle())
+        self.do(quiet())
 
     @initialize(
         sequential=st.booleans(),
@@ -372,7 +381,7 @@ class Machine(RuleBasedStateMachine):
 
         async def begin() -> None:
             self.running.append(asyncio.get_running_loop().create_task(guarded()))
-            await settle()
+            await quiet()
 
         self.do(begin())
 
@@ -462,7 +471,7 @@ class Machine(RuleBasedStateMachine):
 
         async def abort() -> None:
             self.session.abort("esc")
-            await settle()
+            await quiet()
 
         self.do(abort())
 
@@ -557,7 +566,7 @@ class Machine(RuleBasedStateMachine):
             one.call_id: one.text for one in state.transcript if isinstance(one, FunctionCallOutput)
         }
         check_input([*state.transcript, *(output_for(one) for one in pending)])
-        for call_id in self.tools.returned & {one for one in calls_in(state.transcript)}:
+        for call_id in self.tools.returned & set(calls_in(state.transcript)):
             assert call_id in answered, f"the result of {call_id} was lost"
         for call_id, said in answered.items():
             if said.startswith("result of "):
@@ -590,17 +599,17 @@ class Machine(RuleBasedStateMachine):
         self.guard.set()
         self.session.steer("the last word")
         async with self.session:
-            await settle()
+            await quiet()
         self.tools.released.set()
         for _ in range(20):
             self.session.abort("the end")
             await self.clock.advance(5)
-            await settle()
+            await quiet()
         async with asyncio.timeout(5):
             for task in self.running:
                 with contextlib.suppress(ConfigError):
                     await task
-        await settle()
+        await quiet()
 
 
 def output_for(call_id: str) -> FunctionCallOutput:

@@ -267,7 +267,7 @@ asyncio.run(main())
 
 async def test_a_live_process_keeps_its_lease_and_a_killed_one_loses_it(tmp_path: Path) -> None:
     await recorded(tmp_path, [], [])
-    process = subprocess.Popen(  # noqa: ASYNC220, S603 - our own interpreter
+    process = subprocess.Popen(  # noqa: ASYNC220 - our own interpreter
         [sys.executable, "-c", DRIVER, str(tmp_path)], stdout=subprocess.PIPE
     )
     try:
@@ -318,7 +318,7 @@ asyncio.run(main())
 
 async def test_a_full_disk_takes_the_append_back(tmp_path: Path) -> None:
     await recorded(tmp_path, [], [])
-    done = subprocess.run(  # noqa: ASYNC221, S603 - our own interpreter
+    done = subprocess.run(  # noqa: ASYNC221 - our own interpreter
         [sys.executable, "-c", textwrap.dedent(FULL_DISK), str(tmp_path)],
         capture_output=True,
         check=True,

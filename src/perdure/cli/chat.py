@@ -19,10 +19,10 @@ from rich.text import Text
 
 from perdure.agent import Agent
 from perdure.cli.interrupts import stopped_by_ctrl_c
+from perdure.cli.options import Options, agent_of, check_model
 from perdure.cli.page import Page, voice_for
 from perdure.cli.problems import problem_of, show_problem
 from perdure.cli.render import Renderer
-from perdure.cli.options import Options, agent_of, check_model
 from perdure.cli.terminal import answer_stream, lines_typed
 from perdure.cli.text import one_line, visible
 from perdure.errors import PerdureError

@@ -73,8 +73,8 @@ def run(
     Standard output gets the answer alone. What the tools do, and what goes wrong, is on standard
     error.
     """
-    from perdure.cli.run import run_command
     from perdure.cli.options import Options
+    from perdure.cli.run import run_command
 
     options = Options(model, tools, instructions, max_turns)
     return run_command(prompt, options, as_json=as_json)

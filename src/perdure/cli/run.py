@@ -12,10 +12,10 @@ from rich.console import Console
 from perdure.agent import Agent
 from perdure.cli.interrupts import die_of_next_interrupt, stopped_by_ctrl_c
 from perdure.cli.jsonlines import event_line, result_line
+from perdure.cli.options import Options, agent_of
 from perdure.cli.page import Page, voice_for
 from perdure.cli.problems import FAILED, Unusable, problem_of, show_problem
 from perdure.cli.render import Renderer
-from perdure.cli.options import Options, agent_of
 from perdure.cli.terminal import answer_stream, write_line
 from perdure.errors import PerdureError, RunFailed
 from perdure.loop import Event

@@ -6,7 +6,7 @@ writes what is left of the batch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from perdure.errors import (
@@ -130,9 +130,20 @@ def check_batch(header: Header, batch: Sequence[AnyEntry]) -> None:
         seen.add(entry.id)
 
 
-def path_lines(lines: Sequence[bytes], parents: dict[str, str | None], leaf: str) -> list[bytes]:
-    """The lines of the path to `leaf`; `parents` has the parent of every line, in their order."""
-    places = {entry: place for place, entry in enumerate(parents)}
+def path_lines(
+    lines: Sequence[bytes],
+    places: Mapping[str, int],
+    parents: Mapping[str, str | None],
+    leaf: str,
+) -> list[bytes]:
+    """The lines of the path to `leaf`.
+
+    Args:
+        lines: All lines of the session.
+        places: Where among them each entry stands.
+        parents: The parent of each entry.
+        leaf: An entry.
+    """
     found: list[bytes] = []
     at: str | None = leaf
     while at is not None:

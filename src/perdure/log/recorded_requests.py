@@ -174,6 +174,11 @@ class RequestLog:
             self._omits = self._omits or "omit" in held
         return held
 
+    def drop_held(self) -> None:
+        """Forget the settings of an attempt that nothing came of."""
+        self.held = {}
+        self._request = None
+
     def hash_of(self, request: ModelRequest) -> tuple[str, str]:
         """The hash of a request as it is sent, and why there is none.
 

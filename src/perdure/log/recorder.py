@@ -116,6 +116,7 @@ class Recorder:
         self._keep = keep
         self._calls = CallTracks(appender.view.calls.open.values())
         self._queued: dict[str, Owed] = dict(queued or {})
+        self._run_id = ""
         self._model: _Model | None = None
         self._batch: list[str] = []  # calls whose output comes next, in the model's order
         self._landed: dict[str, ToolEnd] = {}  # outputs that are known and wait for their place
@@ -169,6 +170,7 @@ class Recorder:
     # --- drives ----------------------------------------------------------------------------
 
     def _start(self, event: RunStart) -> None:
+        self._run_id = event.run_id
         self._calls.begin()
         self._batch.clear()
         self._landed.clear()
@@ -181,10 +183,11 @@ class Recorder:
         self._add(Draft("run", body))
 
     def _end(self, event: RunEnd) -> None:
-        if not event.run_id:
+        if event.run_id != self._run_id:  # it was refused before it began
             return
+        self._run_id = ""
         self._cut(event)
-        self._requests.held = {}  # of an attempt that nothing came of
+        self._requests.drop_held()
         owed = [one.entry for one in self._queued.values()]
         self._queued = {name: one.again() for name, one in self._queued.items()}
         again = [one.entry for one in self._queued.values() if isinstance(one.entry, Draft)]

@@ -34,6 +34,9 @@ from perdure.wire import FunctionCallOutput, Item, encode, function_call_output
 CUT_OFF = "cut off: closed on resume"
 """Why a drive that a crash left open ended."""
 
+_HIDDEN_MARKS = (f'"{HIDDEN_ITEM}"'.encode(), b'"agentturn:response_id"')
+"""What marks an item that no model is shown, in perdure's name and in the one it is read from."""
+
 _REASONS: Mapping[str, PendingReason] = {
     "held": "held",
     "in_flight": "aborted",
@@ -181,7 +184,8 @@ def recorded_items(view: View, *, hidden: bool = False) -> Iterator[tuple[Item, 
 
 
 def _hidden(entry: CustomEntry) -> Item | None:
-    return item_of(entry.data) if f'"{HIDDEN_ITEM}"'.encode() in entry.line else None
+    marked = any(mark in entry.line for mark in _HIDDEN_MARKS)
+    return item_of(entry.data) if marked else None
 
 
 def pending_of(view: View, session: Session, tools: ToolSet) -> tuple[PendingCall, ...]:

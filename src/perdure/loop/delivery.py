@@ -47,10 +47,12 @@ class Delivery:
 
     async def _deliver(self, event: Event) -> Ticket:
         async with self._lock:
-            await self._report()
+            failure = await self._report()
             self._last = ticket = self._ledger.note(event)
             self._show(event)
             await self._barrier.tell(event)
+            if failure is not None:
+                raise failure
             return ticket
 
     async def settle(self) -> None:
@@ -65,21 +67,32 @@ class Delivery:
         """
         try:
             async with self._lock:
-                await self._report()
+                failure = await self._report()
                 self._last = self._ledger.note(end)
                 await self._last
                 self._show(end)
                 await self._barrier.tell_all(end)
+                if failure is not None:
+                    raise failure
         finally:
             if self._consumers is not None:
                 self._consumers.close()
 
-    async def _report(self) -> None:
-        """Tell what was queued since the last event, before anything it leads to."""
+    async def _report(self) -> Exception | None:
+        """Tell what was queued since the last event, before anything it leads to.
+
+        Returns:
+            The first failure. The event that comes after is told nevertheless.
+        """
+        failures: list[Exception] = []
         while (report := self._queues.next_report()) is not None:
-            self._last = self._ledger.note(report)
-            self._show(report)
-            await self._barrier.tell(report)
+            try:
+                self._last = self._ledger.note(report)
+                self._show(report)
+                await self._barrier.tell(report)
+            except Exception as error:  # noqa: BLE001 - a subscriber or the ledger may raise anything
+                failures.append(error)
+        return failures[0] if failures else None
 
     def _show(self, event: Event) -> None:
         if self._consumers is not None:

@@ -205,8 +205,9 @@ class MessageAssembler:
                 case MessageStop():
                     self._finish(events, data)
                 case Error():
+                    usage = usage_of(self._usage)
                     self.finished = True
-                    events += self._writer.fail(_payload(event.error), usage=usage_of(self._usage))
+                    events += self._writer.fail(_payload(event.error), usage=usage)
                 case _:
                     pass
         except msgspec.DecodeError as error:
@@ -312,8 +313,8 @@ class MessageAssembler:
         reason = text_of_raw(self._told.get("stop_reason"))
         if not self._stopped or reason is None:
             raise DecodeError("the message ends without a reason to stop", source=data)
-        self.finished = True
         writer, usage = self._writer, usage_of(self._usage)
+        self.finished = True
         writer.mark_response({OWN: {**self._told, "usage": self._usage}})
         calls = writer.calls
         if reason == "tool_use" and not calls:

@@ -236,6 +236,10 @@ class Chat:
         """What of `request` the service does not get, or gets in another form."""
         return losses(request, dialect=self.dialect)
 
+    async def check(self) -> None:
+        """Raise `ConfigError` if no request could be sent, for want of a key, say."""
+        await self._client.check()
+
     async def aclose(self) -> None:
         """Close the connections that the running event loop keeps. The client stays usable."""
         await self._client.aclose()

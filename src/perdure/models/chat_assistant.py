@@ -249,7 +249,7 @@ class AssistantMessage:
     def _arguments(self, item: FunctionCall) -> str:
         raw = object_text(item.arguments)
         if raw is not None:
-            return item.arguments.strip() or "{}"
+            return "{}" if not item.arguments or item.arguments.isspace() else item.arguments
         if self._dialect.any_arguments:
             return item.arguments
         reason = "no JSON object; sent as the text of a member 'arguments'"

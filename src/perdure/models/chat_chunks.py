@@ -63,6 +63,7 @@ class Delta(msgspec.Struct, forbid_unknown_fields=True):
     annotations: list[Members] | None = None
     tool_calls: list[CallDelta] | None = None
     function_call: FunctionDelta | None = None
+    audio: Members | None = None
     channel: str | None = None  # Groq's; it says what `reasoning` says already
 
 

@@ -30,10 +30,8 @@ from perdure.models.chat_parts import (
 )
 from perdure.models.content import Lost, json_text
 from perdure.models.losses import Loss
+from perdure.models.turns import NO_OUTPUT
 from perdure.wire import FunctionCall, FunctionCallOutput, Item, Message, Reasoning
-
-NO_OUTPUT = "Error: the call has no output"
-"""What stands for the output of a call that has none."""
 
 _KEY = "perdure.models.chat:messages"
 _SYSTEM = ("system", "developer")
@@ -218,7 +216,7 @@ class _Mapper:
             if isinstance(item, Message) and item.role == "user":
                 lost.at = f"input[{after.at}]"
                 said.append(content_parts(item.content, self._dialect, lost))
-                note_unknown(item, lost, "name")
+                note_unknown(item, lost)
                 after = after._replace(at=after.at + 1)
             elif self._says_nothing(item):
                 group = self.group(after)

@@ -53,7 +53,10 @@ from perdure.wire import (
 from perdure.wire.sse import FRAME_LIMIT
 
 _COMPLETE = frozenset(
-    {"", "stop", "tool_calls", "function_call", "tool_use", "end_turn", "stop_sequence", "eos"}
+    (
+        *("", "stop", "tool_calls", "function_call"),
+        *("tool_use", "end_turn", "stop_sequence", "eos", "eos_token", "complete"),
+    )
 )
 _CALLING = frozenset({"tool_calls", "function_call", "tool_use"})
 _CUT = frozenset({"length", "max_tokens", "model_length", "model_context_window_exceeded"})
@@ -185,7 +188,10 @@ class ChatAssembler:
             self._add(delta, choice, events)
             if self.reason is not None and len(events) > told:
                 raise DecodeError(f"the answer goes on after it finished with {self.reason!r}")
-        self._add_extra(extra, events)
+        if extra:
+            self._add_extra(extra, events)
+        if delta is not None and delta.audio:
+            self._add_extra({"audio": delta.audio}, events)
         reason = choice.finish_reason
         if reason:
             if self.reason not in {None, reason}:
@@ -221,8 +227,8 @@ class ChatAssembler:
 
     def _add_extra(self, extra: Members, events: list[StreamEvent]) -> None:
         for name, value in extra.items():
-            if value is None:
-                continue
+            if value is None or isinstance(value, int | float):
+                continue  # numbers are about the chunk
             self._extra[name] = merged(self._extra.get(name), value)
             transcript = cast("Members", value).get("transcript") if name == "audio" else None
             if isinstance(transcript, str) and transcript:

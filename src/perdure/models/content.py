@@ -183,7 +183,7 @@ _TYPES = {
     "webp": "image/webp",
     "heic": "image/heic",
     "heif": "image/heif",
-    "mp3": "audio/mp3",
+    "mp3": "audio/mpeg",
     "wav": "audio/wav",
     "aac": "audio/aac",
     "ogg": "audio/ogg",

@@ -55,7 +55,13 @@ def request_body(request: ModelRequest, *, stream: bool = True) -> Body:
     """
     del stream  # the address says it
     view = _view(request)
-    return view.between(_head(request, view), b"]}")
+    head = _head(request, view)
+    if view.first != "user":  # who says nothing where the model is to begin
+        head += _NOTHING if view.first is None else _NOTHING + b","
+    return view.between(head, b"]}")
+
+
+_NOTHING = b'{"role":"user","parts":[{"text":""}]}'
 
 
 def losses(request: ModelRequest) -> tuple[Loss, ...]:

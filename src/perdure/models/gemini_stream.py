@@ -155,8 +155,9 @@ class ResponseAssembler:
                 raise DecodeError("a second candidate was never asked for", source=data)
             self._candidate(candidate, events)
         if answer.error is not None:
+            usage = self._known_usage()
             self.finished = True
-            events += self._writer.fail(_payload(answer.error), usage=self._known_usage())
+            events += self._writer.fail(_payload(answer.error), usage=usage)
         elif _says(answer.prompt_feedback) or any(c.finish_reason for c in answer.candidates):
             self._tell(data)
             self._end(answer, events)
@@ -168,12 +169,17 @@ class ResponseAssembler:
         if _says(candidate.grounding_metadata):
             self._grounding = candidate.grounding_metadata
         for raw in candidate.content.parts if candidate.content is not None else ():
-            try:
-                part = _decode_text(raw)
-            except msgspec.DecodeError:
-                self._other(raw, events)
-            else:
-                self._add_text(part, events)
+            self._part(raw, events)
+
+    def _part(self, raw: Raw, events: list[StreamEvent]) -> None:
+        try:
+            part = _decode_text(raw)
+        except msgspec.ValidationError:
+            self._other(raw, events)
+        except msgspec.DecodeError:  # half a character is in it
+            self._part(Raw(json_text(loads(bytes(raw)))), events)
+        else:
+            self._add_text(part, events)
 
     def _add_text(self, part: _Text, events: list[StreamEvent]) -> None:
         if part.thought:
@@ -254,7 +260,11 @@ class ResponseAssembler:
     ) -> None:
         self._end_text(events)
         self._thinking = False
-        call = msgspec.json.decode(members["functionCall"], type=_Call)
+        raw = members["functionCall"]
+        try:
+            call = msgspec.json.decode(raw, type=_Call)
+        except msgspec.DecodeError as error:
+            raise DecodeError(f"malformed call: {error}", source=bytes(raw)) from error
         # An id that the API does not give is never made of what the call is.
         events += self._writer.call(call.name, call.id)
         events += self._writer.arguments(bytes(call.args).decode() if _says(call.args) else "{}")
@@ -280,9 +290,9 @@ class ResponseAssembler:
         blocked = text_of_raw(members_of(answer.prompt_feedback).get("blockReason"))
         if candidate is None and blocked is None:
             return
+        writer, usage = self._writer, self._known_usage()
         self.finished = True
         self._end_text(events)
-        writer, usage = self._writer, self._known_usage()
         writer.mark_response({OWN: self._told})
         reason = (candidate.finish_reason if candidate is not None else None) or "SAFETY"
         if reason == "STOP" and writer.calls and self._full(usage):
@@ -341,12 +351,10 @@ _FILTERED = frozenset(
 def _answer(data: bytes) -> _Answer:
     try:
         return _decode(data)
-    except msgspec.DecodeError as error:
-        reason = str(error)
-    try:  # half a character makes it malformed for the fast decoder, and no worse
-        return _decode(json_text(loads(data)))
-    except msgspec.DecodeError:
-        raise DecodeError(f"malformed answer: {reason}", source=data) from None
+    except msgspec.ValidationError as error:
+        raise DecodeError(f"malformed answer: {error}", source=data) from error
+    except msgspec.DecodeError:  # half a character is in it, or it is no JSON
+        return _answer(json_text(loads(data)))
 
 
 def _members(raw: bytes | Raw) -> dict[str, Raw]:

@@ -154,6 +154,8 @@ class Turns:
         self.lengths: list[int] = [0]  # how many bytes the first n fragments are
         self.variants: dict[int, bytes] = {}  # of some turns, with the comma before it
         self.spoken: list[int] = []  # the user's turns that are more than results
+        self.current: list[bytes] = []  # the fragments, or variants since the user last spoke
+        self.surplus = 0  # how many bytes these are more
         self._ends: list[int] = []  # of each turn, the place of the item that began the next
         self.leading: list[tuple[int, Piece]] = []
         self.names: dict[str, int] = {}
@@ -187,9 +189,14 @@ class Turns:
         self.fragments.append(comma + raw)
         self.lengths.append(self.lengths[-1] + len(self.fragments[-1]))
         self._ends.append(end)
+        self.current.append(self.fragments[-1])
         if variant is not None:
-            self.variants[index] = comma + variant
+            self.variants[index] = self.current[-1] = comma + variant
+            self.surplus += len(variant) - len(raw)
         if turn.role == "user" and turn.pieces:
+            since = self.spoken[-1] if self.spoken else 0
+            self.current[since:] = self.fragments[since:]
+            self.surplus = 0
             self.spoken.append(index)
         first = turn.pieces[0].kind if turn.pieces else None
         self.settled.append(Settled(turn.role, turn.calls, first, tuple(lost.all)))
@@ -226,6 +233,13 @@ class View:
         self._length = length
 
     @property
+    def first(self) -> Role | None:
+        """Whose turn is the first; None if there is none."""
+        if self._count:
+            return self._turns.settled[0].role
+        return self._open.role if self._open is not None else None
+
+    @property
     def names(self) -> list[str]:
         return [name for name, index in self._turns.names.items() if index < self._length]
 
@@ -241,11 +255,15 @@ class View:
     def between(self, head: bytes, tail: bytes) -> Body:
         """A body of `head`, the turns, and `tail`."""
         turns, count = self._turns, self._count
-        fragments = [head, *turns.fragments[:count]]
         length = len(head) + turns.lengths[count] + len(tail)
-        for index, raw in self._current():
-            length += len(raw) - len(fragments[index + 1])
-            fragments[index + 1] = raw
+        if turns.surplus and count == len(turns.settled) and not self._user_speaks:
+            fragments = [head, *turns.current]
+            length += turns.surplus
+        else:
+            fragments = [head, *turns.fragments[:count]]
+            for index, raw in self._variants():
+                length += len(raw) - len(fragments[index + 1])
+                fragments[index + 1] = raw
         for raw, variant in self._last(Lost()):
             comma = b"," if len(fragments) > 1 else b""
             fragments.append(comma + (raw if variant is None else variant))
@@ -261,10 +279,15 @@ class View:
         settled = self._turns.settled[: self._count]
         return [*(loss for one in settled for loss in one.losses), *self._lost, *lost.all]
 
-    def _current(self) -> list[tuple[int, bytes]]:
+    @property
+    def _user_speaks(self) -> bool:
+        """Whether the open turn is the user's, and more than results."""
+        return self._open is not None and self._open.role == "user" and bool(self._open.pieces)
+
+    def _variants(self) -> list[tuple[int, bytes]]:
         """The settled turns since the user last spoke that have to be written otherwise."""
         turns, count = self._turns, self._count
-        if not turns.variants or (self._open and self._open.role == "user" and self._open.pieces):
+        if not turns.variants or self._user_speaks:
             return []
         at = bisect_right(turns.spoken, count - 1)
         since = turns.spoken[at - 1] if at else -1

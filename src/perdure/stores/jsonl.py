@@ -250,7 +250,8 @@ class JsonlStore:
             if leaf is not None:
                 if not held.has(leaf):
                     raise NoEntry(leaf)
-                lines = path_lines(held.file.lines, held.file.parents, leaf)
+                file = held.file
+                lines = path_lines(file.lines, file.places, file.parents, leaf)
             return Stored(
                 header=held.header,
                 version=held.version,

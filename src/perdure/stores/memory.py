@@ -44,6 +44,7 @@ class _Held:
     header: Header
     name: str
     lines: list[bytes] = dataclasses.field(default_factory=list[bytes])
+    places: dict[str, int] = dataclasses.field(default_factory=dict[str, int])
     parents: dict[str, str | None] = dataclasses.field(default_factory=dict[str, str | None])
     messages: dict[str, Message] = dataclasses.field(default_factory=dict[str, Message])
     consumed: set[str] = dataclasses.field(default_factory=set[str])
@@ -72,6 +73,7 @@ class _Held:
 
     def take(self, batch: Sequence[AnyEntry]) -> None:
         for entry in batch:
+            self.places[entry.id] = len(self.lines)
             self.lines.append(entry.line)
             self.parents[entry.id] = entry.parent
             if entry.message:
@@ -145,7 +147,7 @@ class MemoryStore:
         if leaf is not None:
             if not held.has(leaf):
                 raise NoEntry(leaf)
-            lines = path_lines(held.lines, held.parents, leaf)
+            lines = path_lines(held.lines, held.places, held.parents, leaf)
         return Stored(
             header=held.header, version=held.version, lines=tuple(lines), summary=held.summary
         )
@@ -244,7 +246,7 @@ class MemoryStore:
     async def erase(self, session: str, fence: Fence, entries: Sequence[str]) -> int:
         held = self._held(session)
         self._check_fence(self._held(held.header.lease_root), fence)
-        places = {entry: place for place, entry in enumerate(held.parents)}
+        places = held.places
         for entry in entries:
             if entry not in places:
                 raise NoEntry(entry)

@@ -38,6 +38,7 @@ class SessionFile:
         self.path = path
         self.header: Header = Header()
         self.lines: list[bytes] = []
+        self.places: dict[str, int] = {}
         self.parents: dict[str, str | None] = {}
         self.consumed: set[str] = set()
         self.torn: bytes | None = None
@@ -112,7 +113,7 @@ class SessionFile:
             return file.read()
 
     def _clear(self) -> None:
-        self.header, self.lines, self.parents = Header(), [], {}
+        self.header, self.lines, self.places, self.parents = Header(), [], {}, {}
         self.consumed, self.torn = set(), None
         self._corrupt, self._good, self._unended = 0, 0, False
 
@@ -139,6 +140,7 @@ class SessionFile:
             place = _PLACE.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return False
+        self.places[place.id] = len(self.lines)
         self.lines.append(line)
         self.parents[place.id] = place.parent
         if place.message:

@@ -18,6 +18,7 @@ PATIENCE = 30.0
 """Seconds to wait for a lock that another process has, before the store gives up."""
 
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+_LOG_SIZE = 32 << 20  # bytes that the write-ahead log keeps once it begins anew
 _FIRST_PAUSE, _LAST_PAUSE = 0.0002, 0.003
 
 
@@ -38,6 +39,7 @@ def connect(path: Path, *, timeout: float = 0.0) -> Connection:
     connection.execute("PRAGMA checkpoint_fullfsync = ON")
     # Checkpoints run on a connection of their own (LOG 1.6).
     connection.execute("PRAGMA wal_autocheckpoint = 0")
+    connection.execute(f"PRAGMA journal_size_limit = {_LOG_SIZE}")
     return connection
 
 

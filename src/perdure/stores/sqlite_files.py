@@ -18,6 +18,7 @@ from typing import TypeVar
 
 from perdure.stores.points import At
 from perdure.stores.sqlite_connection import PATIENCE, connect, failure
+from perdure.stores.sqlite_schema import is_prepared
 from perdure.stores.sqlite_writer import Writer
 
 T = TypeVar("T")
@@ -26,6 +27,10 @@ _READERS = 4
 _CHANGES = 1000  # rows changed between checkpoints
 _ATTEMPTS = 20  # for one that has to wait for readers and writers
 _LONG = 8000  # pages: a log that others keep from being begun anew
+
+
+class _Unprepared(Exception):
+    """There is no file yet, or it has no tables of today."""
 
 
 class File:
@@ -39,17 +44,17 @@ class File:
         self._at = at
         self._threads = ThreadPoolExecutor(_READERS, thread_name_prefix="perdure-sqlite-read")
         self._idle: queue.SimpleQueue[Connection] = queue.SimpleQueue()
-        self._ready = False
         self._process = os.getpid()
 
     async def read(self, work: Callable[[Connection], T]) -> T:
         """Read on a thread, in one snapshot of what is durable."""
         self.writer.check_open()
-        if not self._ready:
-            await self.writer.run(lambda _: None)  # it makes the file and its tables
-            self._ready = True
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, self._read, work)
+        try:
+            return await loop.run_in_executor(self._threads, self._read, work)
+        except _Unprepared:
+            await self.writer.run(lambda _: None)  # it makes the file and its tables
+            return await loop.run_in_executor(self._threads, self._read, work)
 
     def _read(self, work: Callable[[Connection], T]) -> T:
         try:
@@ -58,7 +63,8 @@ class File:
                 connection.execute("BEGIN")
                 return work(connection)
             finally:
-                connection.execute("ROLLBACK")
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
                 self._idle.put(connection)
         except (Error, OSError) as error:
             raise failure(error, self.path) from error
@@ -67,9 +73,17 @@ class File:
         try:
             return self._idle.get_nowait()
         except queue.Empty:
-            connection = connect(self.path, timeout=PATIENCE)
-            connection.execute("PRAGMA query_only = ON")
-            return connection
+            return self._connect()
+
+    def _connect(self) -> Connection:
+        if not self.path.exists():
+            raise _Unprepared
+        connection = connect(self.path, timeout=PATIENCE)
+        if not is_prepared(connection, self.path):
+            connection.close()
+            raise _Unprepared
+        connection.execute("PRAGMA query_only = ON")
+        return connection
 
     async def close(self) -> None:
         """Give it back; the last of its users closes it."""

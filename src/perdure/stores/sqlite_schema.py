@@ -97,7 +97,7 @@ def prepare(connection: Connection, path: Path) -> None:
             not perdure's, or was made by a newer perdure.
         sqlite3.Error: It is locked, or could not be read or written.
     """
-    if _version(connection, path) == VERSION and _journal(connection) == "wal":
+    if is_prepared(connection, path):
         return
     mode = _journal(connection, "= WAL")
     if mode != "wal":
@@ -105,6 +105,11 @@ def prepare(connection: Connection, path: Path) -> None:
     connection.execute("BEGIN IMMEDIATE")
     _migrate(connection, _version(connection, path))
     connection.execute("COMMIT")
+
+
+def is_prepared(connection: Connection, path: Path) -> bool:
+    """Whether it has today's tables and a write-ahead log. Raises as `prepare`."""
+    return _version(connection, path) == VERSION and _journal(connection) == "wal"
 
 
 def _journal(connection: Connection, change: str = "") -> str:

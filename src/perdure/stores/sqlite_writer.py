@@ -30,7 +30,7 @@ from perdure.stores.sqlite_schema import prepare
 
 T = TypeVar("T")
 
-_MOST = 512  # members of a group
+_MOST = 512  # members of a group, at most
 
 
 class _Job(NamedTuple):
@@ -68,6 +68,7 @@ class Writer:
         self._committed = committed
         self._queue: deque[_Job] = deque()
         self._wake = threading.Condition()
+        self._most = _MOST
         self._closing = False
         self._thread: threading.Thread | None = None
         self._connection: Connection | None = None
@@ -122,7 +123,7 @@ class Writer:
             try:
                 self._serve_group()
             except Exception as error:  # noqa: BLE001 - the thread has to live on
-                self._fail(self._take(), error)
+                self._fail(self._take(_MOST), error)
         self._disconnect()
 
     def _wait(self) -> bool:
@@ -131,19 +132,20 @@ class Writer:
             self._wake.wait_for(lambda: self._queue or self._closing)
             return bool(self._queue)
 
-    def _take(self) -> list[_Job]:
+    def _take(self, most: int) -> list[_Job]:
         """What waits, but for those who do not wait any more."""
         with self._wake:
-            count = min(len(self._queue), _MOST)
+            count = min(len(self._queue), most)
             jobs = [self._queue.popleft() for _ in range(count)]
         return [job for job in jobs if not job.future.cancelled()]
 
     def _serve_group(self) -> None:
         connection = self._begin()
-        jobs = self._take()  # only now: the longer the lock was waited for, the more share it
+        jobs = self._take(self._most)  # only now: the longer the lock was waited for, the more share it
         try:
             outcomes = self._transact(connection, jobs)
         except _CommitFailed as error:
+            self._most = 1  # one that no commit can take must not fail the others again
             self._disconnect()
             self._fail(jobs, error)
         except Exception as error:  # noqa: BLE001 - a disk error, or a fault in one member
@@ -153,6 +155,7 @@ class Writer:
             else:
                 self._serve_singly(jobs)
         else:
+            self._most = min(self._most * 2, _MOST)
             self._tell(outcomes)
 
     def _serve_singly(self, jobs: Sequence[_Job]) -> None:

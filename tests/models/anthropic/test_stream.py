@@ -314,6 +314,7 @@ def test_negative_counts_are_refused() -> None:
     one = decoder()
     with pytest.raises(DecodeError, match="malformed"):
         feed_bytes(one, start() + text(0, "a") + stop(tokens=-1))
+    assert isinstance(one.end().error, BadBody)
 
 
 def test_usage_that_never_came_is_unknown() -> None:

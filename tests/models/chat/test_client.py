@@ -29,12 +29,13 @@ from perdure.errors import (
 )
 from perdure.loop.model import ModelRequest, collect
 from perdure.loop.transcript import Items
-from perdure.models import HttpRequest, Timeouts, resolve
+from perdure.models import HttpRequest, Timeouts, registry, resolve
 from perdure.models.chat import Chat, register_models
 from perdure.models.chat_dialects import AZURE, GENERIC, GROQ, OPENAI, VLLM
 from perdure.models.client import Hooks
 from perdure.wire import Request, function_tool, user
 from tests.models.chat.made import DONE, call, chunk, usage
+from tests.models.conftest import _nothing_is_left  # noqa: F401 - a client leaves nothing behind
 from tests.models.recorded import end_of, kinds
 from tests.models.servers import SSE_HEAD, RawServer, chunks, http, sse, until
 
@@ -138,7 +139,7 @@ _OPENAI = '{"error":{"message":"M","type":"%s","param":null,"code":%s}}'
         (
             402,
             '{"error":{"message":"Insufficient Balance","code":"invalid_request_error"}}',
-            Rejected,
+            QuotaExhausted,
         ),
         (
             422,
@@ -276,6 +277,7 @@ async def test_a_request_that_cannot_be_sent_is_not() -> None:
 
 @pytest.fixture
 def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_factories", dict(registry._factories))
     register_models()
     for name in ("GROQ_API_KEY", "AZURE_OPENAI_ENDPOINT", "AZURE_OPENAI_API_KEY", "CHAT_API_KEY"):
         monkeypatch.delenv(name, raising=False)
@@ -314,6 +316,9 @@ async def test_keys_and_addresses_are_read_when_a_request_is_sent(
     model, _ = resolve("groq:m")
     with pytest.raises(MissingKey, match="GROQ_API_KEY"):
         await collect(model.stream(HI))
+    assert isinstance(model, Chat)
+    with pytest.raises(MissingKey):
+        await model.check()
     azure, _ = resolve("azure:m")
     with pytest.raises(ConfigError, match="AZURE_OPENAI_ENDPOINT"):
         await collect(azure.stream(HI))

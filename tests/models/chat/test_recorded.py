@@ -206,14 +206,15 @@ def check_every_cut(decoder: StreamDecoder, answer: bytes, events: Sequence[Stre
     Behind its finish reason a stream is whole; what it used is unknown until that has come.
     """
     final, seen, finished = folded(events), 0, False
+    last: tuple[int, list[StreamEvent]] | None = None
     for cut in range(len(answer) + 1):
         rest, error = decoder.end()
         if error is not None:
             assert not finished
             assert type(error) is (Truncated if cut else EmptyBody)
             assert rest == events[seen : seen + len(rest)]
-        else:
-            finished = True
+        elif last != (seen, rest):
+            finished, last = True, (seen, rest)
             got = folded([*events[:seen], *rest])
             assert (got.output, end_of(got)) == (final.output, end_of(final))
             assert got.usage in (None, final.usage)
@@ -275,10 +276,10 @@ def _pieces(choice: dict[str, Any], name: str) -> list[Any]:
     member = choice["message"][name]
     if name == "reasoning" and choice["message"].get("reasoning_details"):
         return []
+    if name == "tool_calls":
+        return [piece for i, call in enumerate(member or ()) for piece in _call_pieces(call, i)]
     if isinstance(member, str) and name not in {"role", "thought_signature"}:
         return [member[at : at + 40] for at in range(0, len(member), 40)]
-    if name == "tool_calls" and member:
-        return [piece for i, call in enumerate(member) for piece in _call_pieces(call, i)]
     return [member]
 
 

@@ -518,7 +518,7 @@ def test_citations_are_annotations() -> None:
     message = got.output[0]
     assert isinstance(message, Message)
     assert isinstance(message.content[0], OutputText)
-    first, second = message.content[0].annotations or ()
+    first, second = list(message.content[0].annotations or ())
     assert isinstance(first, UrlCitation)
     assert (first.url, first.title, first.end_index) == ("https://x", "X", 1)
     assert first.unknown == {"content": "…"}
@@ -538,7 +538,7 @@ def test_logprobs_come_with_their_text() -> None:
     message = got.output[0]
     assert isinstance(message, Message)
     assert isinstance(message.content[0], OutputText)
-    found = message.content[0].logprobs or ()
+    found = list(message.content[0].logprobs or ())
     assert [one.token for one in found] == ["a", "b"]
     assert found[0].top_logprobs
     assert found[0].top_logprobs[0].logprob == -0.5

@@ -30,21 +30,21 @@ from perdure.wire import (
 )
 from tests.models.recorded import CLOCK, Count, Interaction
 
-_ALIASES = {"thinking_budget": "thinkingBudget"}
+_OPAQUE = {"args", "response", "responseJsonSchema", "parametersJsonSchema", "responseSchema"}
+"""Members whose value is the user's own."""
 
 
 def camel(value: Any) -> Any:
     """A recorded request with every member as the API spells it; it takes both."""
     if isinstance(value, dict):
-        return {_camel(name): camel(member) for name, member in value.items()}
+        members = {_camel(name): member for name, member in value.items()}
+        return {n: m if n in _OPAQUE else camel(m) for n, m in members.items()}
     if isinstance(value, list):
         return [camel(element) for element in value]
     return value
 
 
 def _camel(name: str) -> str:
-    if name in {"return_value", "meow_volume", "pet_type"} or not re.fullmatch(r"[a-z_]+", name):
-        return name
     head, *rest = name.split("_")
     return head + "".join(word.capitalize() for word in rest)
 
@@ -80,8 +80,18 @@ def items_of(content: dict[str, Any]) -> list[Item]:
 
 def model_items(parts: list[dict[str, Any]]) -> list[Item]:
     """The items of a model's parts, as if they were an answer."""
-    answer = {"candidates": [{"content": {"parts": parts}, "finishReason": "STOP"}]}
+    named = [_with_id(part) for part in parts]
+    answer = {"candidates": [{"content": {"parts": named}, "finishReason": "STOP"}]}
     return list(response(json.dumps(answer).encode(), ids=Count(), clock=CLOCK).output)
+
+
+def _with_id(part: dict[str, Any]) -> dict[str, Any]:
+    """The part; a call without an id has its name for one, as its response has."""
+    call = part.get("functionCall")
+    return {**part, "functionCall": {"id": call["name"], **call}} if call else part
+
+
+_ENDINGS = {"application/pdf": "pdf", "image/jpeg": "jpg", "video/mp4": "mp4", "audio/mpeg": "mp3"}
 
 
 def _part(part: dict[str, Any]) -> Part:
@@ -93,8 +103,10 @@ def _part(part: dict[str, Any]) -> Part:
         return InputFile(file_data=f"data:{type_};base64,{inline['data']}")
     file = part.get("fileData") or part["file_data"]
     type_ = file.get("mimeType") or file["mime_type"]
-    made = InputFile(file_url=file.get("fileUri") or file["file_uri"])
-    return with_unknown(made, {"perdure:gemini": {"fileData": {"mimeType": type_, "fileUri": made.file_url}}})
+    return InputFile(
+        filename=f"file.{_ENDINGS.get(type_, type_.rpartition('/')[2])}",
+        file_url=file.get("fileUri") or file["file_uri"],
+    )
 
 
 def _output(answer: dict[str, Any]) -> Item:
@@ -124,7 +136,9 @@ def settings_of(body: dict[str, Any], model: str) -> Request:
     form: Any = None
     if schema is not None:
         form = JsonSchemaFormat(name="out", schema=schema)
-        config = {n: m for n, m in config.items() if n not in {"responseJsonSchema", "responseMimeType"}}
+        config = {
+            n: m for n, m in config.items() if n not in {"responseJsonSchema", "responseMimeType"}
+        }
     elif config.get("responseMimeType") and "responseSchema" not in config:
         form = JsonObjectFormat()
         del config["responseMimeType"]
@@ -170,6 +184,6 @@ def json_schema(schema: Any) -> Any:
         made = {}
         for name, member in schema.items():
             lower = name == "type" and isinstance(member, str)
-            made[_camel(name)] = member.lower() if lower else json_schema(member)
+            made[_camel(name)] = str(member).lower() if lower else json_schema(member)
         return made
     return [json_schema(one) for one in schema] if isinstance(schema, list) else schema

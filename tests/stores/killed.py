@@ -1,0 +1,76 @@
+"""A program that drives sessions in processes that kill themselves at stop points.
+
+`python -m tests.stores.killed MODULE:CLASS ARGUMENTS... < spots` reads `PREFIX POINT NUMBER` a
+line, forks for each, and writes the names of the steps that its child was told were done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import cast
+
+from perdure.log.store import Store
+from perdure.stores.points import At, Point
+from tests.stores.steps import Drive, run
+
+Opener = Callable[..., Store]
+
+
+def killing(point: Point, number: int) -> At:
+    """Kill this process at the given time that a point is reached."""
+    left = number
+
+    def at(reached: Point) -> None:
+        nonlocal left
+        if reached == point:
+            left -= 1
+            if not left:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    return at
+
+
+async def child(opener: Opener, arguments: list[str], prefix: str, at: At, pipe: int) -> None:
+    drive = Drive(opener(*arguments, at=at), prefix)
+    async for name in run(drive):
+        os.write(pipe, f"{name}\n".encode())
+    await drive.store.close()
+
+
+def fork(opener: Opener, arguments: list[str], spot: str) -> tuple[int, list[str]]:
+    """How a child ended, and what it was told."""
+    prefix, point, number = spot.split()
+    at = killing(cast("Point", point), int(number))
+    reading, writing = os.pipe()
+    process = os.fork()
+    if not process:
+        os.close(reading)
+        status = 1
+        try:
+            asyncio.run(child(opener, [a.replace("{}", prefix) for a in arguments], prefix, at,
+                              writing))
+            status = 0
+        finally:
+            os._exit(status)
+    os.close(writing)
+    with os.fdopen(reading) as told:
+        names = told.read().splitlines()
+    _, status = os.waitpid(process, 0)
+    return os.waitstatus_to_exitcode(status), names
+
+
+def main() -> None:
+    module, _, name = sys.argv[1].partition(":")
+    opener = cast("Opener", getattr(importlib.import_module(module), name))
+    for spot in sys.stdin.read().splitlines():
+        status, names = fork(opener, sys.argv[2:], spot)
+        print(f"{spot}\t{status}\t{','.join(names)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -5,7 +5,16 @@ from __future__ import annotations
 import subprocess
 import sys
 
-ALL = ("startup", "wire", "loop", "client")
+ALL = (
+    "startup",
+    "wire",
+    "loop",
+    "log",
+    "client",
+    "adapter_chat",
+    "adapter_anthropic",
+    "adapter_gemini",
+)
 
 
 def main() -> None:

@@ -15,8 +15,7 @@ from benchmarks.bare import run_bare
 from benchmarks.table import Table
 from perdure import Agent, tool
 from perdure.loop import Event
-from perdure.testing import ScriptedModel, Turn, call, turn
-from perdure.testing import text as say
+from perdure.testing import ScriptedModel, Turn, call, text as say, turn
 
 REPEATS = 5
 

@@ -7,8 +7,7 @@ import timeit
 import msgspec
 
 from benchmarks.table import Table
-from perdure.wire import Fold, OutputTextDelta, decode_event
-from perdure.wire import OutputItemAdded, assistant
+from perdure.wire import Fold, OutputItemAdded, OutputTextDelta, assistant, decode_event
 
 DELTA = (
     b'{"type":"response.output_text.delta","sequence_number":12,'

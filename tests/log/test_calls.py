@@ -127,6 +127,15 @@ def test_a_late_not_started_names_a_dispatch_that_is_no_longer_the_last() -> Non
     assert built.state("c") == "in_flight"
 
 
+def test_of_two_hand_offs_that_did_not_start_the_first_counts_again() -> None:
+    """LOG 5.1 by the letter: a dispatch follows the first, so that it counts no more."""
+    built = one_call()
+    for _ in range(2):
+        dispatch = built.dispatch("c", "k")
+        built.add("perdure:not_started", {"call_id": "c", "target": dispatch})
+    assert built.state("c") == "in_flight"
+
+
 def test_the_first_of_two_outputs_is_the_answer() -> None:
     built = one_call()
     built.dispatch("c")
@@ -198,7 +207,10 @@ REASONS: list[tuple[str, list[Step], str, list[str]]] = [
     ("stopped", [lambda b: b.dispatch("c"), lambda b: b.output("c")], "stopped", []),
     ("rejected", [lambda b: b.decide("c", "reject", reason="n"), lambda b: b.output("c")],
      "stopped", []),
-    ("held but voided", [lambda b: b.decide("c", "hold"), lambda b: b.dispatch("c")],
+    ("held beside one in flight", [lambda b: b.decide("c", "hold"), lambda b: b.call("d", "r2"),
+                                   lambda b: b.response("r2"), lambda b: b.dispatch("d")],
+     "aborted", ["c", "d"]),
+    ("held, then dispatched", [lambda b: b.decide("c", "hold"), lambda b: b.dispatch("c")],
      "aborted", ["c"]),
 ]  # fmt: skip
 

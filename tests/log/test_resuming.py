@@ -8,7 +8,7 @@ from perdure.errors import CorruptLog, Leased
 from perdure.log.entries import DispatchEntry, ItemEntry
 from perdure.log.header import Origin, new_header
 from perdure.log.reading import read_lines
-from perdure.log.recording import Recording, go_on
+from perdure.log.recording import Recording, go_on, open_named
 from perdure.log.resuming import CUT_OFF, pending_of, replay_answers
 from perdure.log.session import Session
 from perdure.loop import Config, Middleware, ToolCallInfo, ToolDecision, approve, unanswered
@@ -212,6 +212,18 @@ async def test_two_drivers_of_one_session() -> None:
     with pytest.raises(Leased) as caught:
         await go_on(recording.store, recording.session.id)
     assert caught.value.holder == "first"
+
+
+async def test_a_name_is_one_session() -> None:
+    store = MemoryStore()
+    first = await open_named(store, "chat-7")
+    await drive(first, config_of(["hi"]), "hello")
+    with pytest.raises(Leased):
+        await open_named(store, "chat-7")
+    await first.close()
+    second = await open_named(store, "chat-7")
+    assert second.session.id == first.session.id
+    assert len(second.transcript) == 2
 
 
 # --- replay answers: the table ---------------------------------------------------------------

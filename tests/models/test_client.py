@@ -567,7 +567,7 @@ gc.collect()
 def test_an_event_loop_that_ends_closes_its_connections_without_a_word() -> None:
     source = Path(__file__).resolve().parents[2] / "src"
     path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH", ""), str(source)]))
-    ran = subprocess.run(  # noqa: S603
+    ran = subprocess.run(
         [sys.executable, "-X", "dev", "-W", "error", "-c", LOOPS],
         capture_output=True,
         text=True,

@@ -32,7 +32,7 @@ def test_one_address_has_one_client_so_that_connections_are_used_again() -> None
 
 @pytest.mark.parametrize("text", ["gpt-5-mini", "", ":x", "nobody:x", "openai:"])
 def test_a_string_nobody_knows_says_which_schemes_there_are(text: str) -> None:
-    with pytest.raises(UnknownModel, match="openai, openresponses") as raised:
+    with pytest.raises(UnknownModel, match="openai, openai-chat, openresponses") as raised:
         resolve(text)
     assert raised.value.name == text
 
@@ -95,7 +95,5 @@ async def test_the_key_of_another_server_is_optional(
 
 def test_importing_models_loads_no_http_client() -> None:
     code = "import sys, perdure.models; print('aiohttp' in sys.modules)"
-    ran = subprocess.run(  # noqa: S603
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "False"

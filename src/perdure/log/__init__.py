@@ -19,7 +19,7 @@ from perdure.log.ids import new_session_id, subsession_id
 from perdure.log.path import View
 from perdure.log.reading import Reading, read_lines, read_session
 from perdure.log.recorder import Recorder
-from perdure.log.recording import Recording, go_on, record
+from perdure.log.recording import Recording, go_on, open_named, record
 from perdure.log.session import Session
 from perdure.log.settings import Settings
 from perdure.log.spend import Spend, Tokens
@@ -91,6 +91,7 @@ __all__ = [
     "go_on",
     "new_header",
     "new_session_id",
+    "open_named",
     "read_lines",
     "read_session",
     "record",

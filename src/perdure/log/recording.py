@@ -1,7 +1,8 @@
 """A session that is being driven: its lease, its recorder, and what a drive begins with.
 
-`record` makes a session, `go_on` takes up one that is there: both take the lease, so that nobody
-else drives it, and give a `Recording`, whose recorder is the ledger of the drives to come.
+`record` makes a session, `go_on` takes up one that is there, `open_named` does what is called for:
+each takes the lease, so that nobody else drives it, and gives a `Recording`, whose recorder is the
+ledger of the drives to come.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from perdure.clock import Clock, Ids, RandomIds, SystemClock
-from perdure.errors import CorruptLog
+from perdure.errors import CorruptLog, NameTaken
 from perdure.log.appender import Appender
 from perdure.log.context import item_of
 from perdure.log.entries import Json
@@ -33,7 +34,7 @@ from perdure.log.resuming import (
     transcript_of,
 )
 from perdure.log.session import Session
-from perdure.log.store import Lease, Store
+from perdure.log.store import Filters, Lease, Store
 from perdure.log.timestamps import timestamp
 from perdure.loop import Answer, CallIds, PendingCall, Transcript, Trigger, Waiting
 from perdure.loop.config import visible_to_model
@@ -209,3 +210,39 @@ def _recording(  # noqa: PLR0917 - what both ways in have
         queued=owed_inputs(view),
     )
     return Recording(store, lease, recorder)
+
+
+async def open_named(
+    store: Store,
+    name: str,
+    *,
+    holder: str = "perdure",
+    settings: Request | None = None,
+    keep: Keep = visible_to_model,
+    clock: Clock | None = None,
+    ids: Ids | None = None,
+) -> Recording:
+    """Take up the session of a name, or make it. The arguments and errors are `record`'s.
+
+    Raises:
+        Leased: Another driver has it.
+        LogError: The store refuses, as its methods say.
+    """
+    found = (await store.list(Filters(name=name), limit=1)).sessions
+    session = found[0].id if found else ""
+    if not session:
+        try:
+            return await record(
+                store,
+                name=name,
+                holder=holder,
+                settings=settings,
+                keep=keep,
+                clock=clock,
+                ids=ids,
+            )
+        except NameTaken as error:  # somebody was faster
+            session = error.session
+    return await go_on(
+        store, session, holder=holder, settings=settings, keep=keep, clock=clock, ids=ids
+    )

@@ -51,7 +51,7 @@ SKIPPED = "Error: skipped: the user spoke"
 """What the model reads of a call that a steered item kept from starting."""
 
 STOPPED = "stopped by a policy"
-"""What the model reads of a call around which a guard stopped the drive. Never the guard's words."""
+"""What the model reads of a call around which a guard stopped the drive. Not the guard's words."""
 
 CALL_REJECTED = "call rejected"
 """What the model reads of a rejected call, if nobody said why."""

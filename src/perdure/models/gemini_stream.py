@@ -143,7 +143,7 @@ class ResponseAssembler:
             raise DecodeError("it does not say why it ended", source=body)
 
     def _take(self, data: bytes, events: list[StreamEvent]) -> _Answer:
-        answer = _answer(data)
+        answer, data = _answer(data)
         if not self._begun:
             self._begun = True
             self._writer.name(answer.response_id, answer.model_version)
@@ -174,10 +174,8 @@ class ResponseAssembler:
     def _part(self, raw: Raw, events: list[StreamEvent]) -> None:
         try:
             part = _decode_text(raw)
-        except msgspec.ValidationError:
+        except msgspec.DecodeError:
             self._other(raw, events)
-        except msgspec.DecodeError:  # half a character is in it
-            self._part(Raw(json_text(loads(bytes(raw)))), events)
         else:
             self._add_text(part, events)
 
@@ -212,7 +210,9 @@ class ResponseAssembler:
         """Text that is a part of its own, since something hangs on it."""
         self._end_text(events)
         self._thinking = False
-        text = text_of_raw(members.pop("text")) or ""
+        text = text_of_raw(members.pop("text"))
+        if text is None:
+            raise DecodeError("a part's text is no string")
         self._text.append(text)
         events += self._writer.text(text)
         marks: dict[str, object] = {OWN: members} if members else {}
@@ -348,9 +348,10 @@ _FILTERED = frozenset(
 )
 
 
-def _answer(data: bytes) -> _Answer:
+def _answer(data: bytes) -> tuple[_Answer, bytes]:
+    """The answer of a frame, and the frame as it could be read."""
     try:
-        return _decode(data)
+        return _decode(data), data
     except msgspec.ValidationError as error:
         raise DecodeError(f"malformed answer: {error}", source=data) from error
     except msgspec.DecodeError:  # half a character is in it, or it is no JSON

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import lru_cache
+from importlib import import_module
 from typing import NamedTuple
 
 from perdure.errors import ConfigError, MissingKey, UnknownModel
@@ -35,6 +36,32 @@ Factory = Callable[[str], Resolved]
 
 _factories: dict[str, Factory] = {}
 
+_MODULES = {
+    "anthropic": "perdure.models.anthropic",
+    "gemini": "perdure.models.gemini",
+    "google": "perdure.models.gemini",
+    "openrouter": "perdure.models.openrouter",
+    **dict.fromkeys(
+        (
+            "azure",
+            "cerebras",
+            "chat",
+            "deepseek",
+            "gemini-chat",
+            "groq",
+            "lmstudio",
+            "mistral",
+            "ollama",
+            "openai-chat",
+            "vllm",
+            "xai",
+            "zai",
+        ),
+        "perdure.models.chat",
+    ),
+}
+"""Where the adapters of further schemes are, each loaded when a string first names it."""
+
 
 def register(scheme: str, factory: Factory) -> None:
     """Let `factory` answer for model strings that begin with `scheme:`, in this process.
@@ -54,7 +81,7 @@ def resolve(text: str) -> Resolved:
         UnknownModel: Nobody registered its scheme, or it names no model.
     """
     scheme, colon, rest = text.partition(":")
-    factory = _factories.get(scheme)
+    factory = _factory(scheme)
     if not colon or not rest or factory is None:
         raise UnknownModel(text, schemes())
     return factory(rest)
@@ -62,7 +89,14 @@ def resolve(text: str) -> Resolved:
 
 def schemes() -> tuple[str, ...]:
     """The schemes that `resolve` knows, sorted."""
-    return tuple(sorted(_factories))
+    return tuple(sorted({*_factories, *_MODULES}))
+
+
+def _factory(scheme: str) -> Factory | None:
+    """Who answers for a scheme, after loading the adapter that does."""
+    if scheme not in _factories and scheme in _MODULES:
+        import_module(_MODULES[scheme]).register_models()
+    return _factories.get(scheme)
 
 
 def key_from(provider: str, *variables: str) -> Callable[[], str]:

@@ -18,6 +18,7 @@ SCHEMES = {
     "memory": "perdure.stores.memory:open_url",
     "file": "perdure.stores.jsonl:open_url",
     "sqlite": "perdure.stores.sqlite:open_url",
+    "postgresql": "perdure.stores.postgres:open_url",
 }
 """What opens a store of each scheme, loaded on first use (DESIGN 3)."""
 

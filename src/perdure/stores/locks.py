@@ -120,7 +120,7 @@ def _is_dead(lock: Lock) -> bool:
     if lock.host != socket.gethostname() or lock.pid <= 0:
         return False
     if lock.pid == os.getpid():
-        return False
+        return lock.nonce not in _mine
     try:
         os.kill(lock.pid, 0)
     except ProcessLookupError:

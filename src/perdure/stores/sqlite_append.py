@@ -100,6 +100,7 @@ def _created_before(held: _Held, asked: Creation) -> Appended:
     lines = [entry.line for entry in asked.batch]
     if held.header.line != asked.header.line or held.lines_from(0)[: len(lines)] != lines:
         raise SessionExists(held.header.id)
+    settle(connection, held.key)
     return Appended(held.version, len(lines))
 
 
@@ -156,6 +157,8 @@ def append(connection: Connection, asked: Change, at: At) -> Appended:
     already = check_append(held, asked.version, asked.batch, asked.consumed, stopped=stops > 0)
     at("checked")
     rest = asked.batch[already:]
+    if already:
+        settle(connection, key)
     if rest:
         _move(connection, held, rest)
         _insert_entries(connection, key, version, rest)
@@ -232,6 +235,15 @@ def _consume(connection: Connection, held: _Held, batch: Iterable[AnyEntry]) -> 
 
 
 # --- what others need as well ------------------------------------------------------------
+
+
+def settle(connection: Connection, key: int) -> None:
+    """Make what is there durable, by a change that has to be synchronised.
+
+    A process that was killed between writing and synchronising leaves what the next one reads and
+    a loss of power still takes. Whoever is told that something is held must be able to rely on it.
+    """
+    connection.execute("UPDATE perdure_sessions SET settled = settled + 1 WHERE key = ?", (key,))
 
 
 def check_fence(connection: Connection, root: str, fence: Fence | None) -> None:

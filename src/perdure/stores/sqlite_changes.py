@@ -13,7 +13,7 @@ from perdure.log.entries import decode_entry
 from perdure.log.ids import digest
 from perdure.log.store import Fence, Lease, Message, Put
 from perdure.log.writing import erased_line
-from perdure.stores.sqlite_append import PLACES, check_fence
+from perdure.stores.sqlite_append import PLACES, check_fence, settle
 
 _SECOND = 10**9
 
@@ -98,6 +98,7 @@ def put(connection: Connection, session: str, message: Message, *, stop: bool) -
         "SELECT number FROM perdure_messages WHERE session = ? AND id = ?", (key, message.id)
     ).fetchone()
     if there is not None:
+        settle(connection, key)
         return Put(there[0], duplicate=True)
     number = count + 1
     connection.execute(

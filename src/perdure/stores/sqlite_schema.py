@@ -28,6 +28,7 @@ _FIRST = (
         version INTEGER NOT NULL,
         bytes INTEGER NOT NULL,
         messages INTEGER NOT NULL DEFAULT 0,
+        settled INTEGER NOT NULL DEFAULT 0,
         status TEXT NOT NULL,
         due INTEGER,
         leaf TEXT,

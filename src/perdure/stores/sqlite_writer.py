@@ -141,7 +141,9 @@ class Writer:
 
     def _serve_group(self) -> None:
         connection = self._begin()
-        jobs = self._take(self._most)  # only now: the longer the lock was waited for, the more share it
+        jobs = self._take(
+            self._most
+        )  # only now: the longer the lock was waited for, the more share it
         try:
             outcomes = self._transact(connection, jobs)
         except _CommitFailed as error:

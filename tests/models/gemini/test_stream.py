@@ -272,6 +272,7 @@ BAD = {
     "nonsense": b"data: {nonsense\n\n",
     "a second candidate": frame(text("a"), candidate={"index": 1}),
     "a call without a name": frame({"functionCall": {"args": {}}}),
+    "text that is none": frame({"text": 1}),
     "parts that are none": b'data: {"candidates":[{"content":{"parts":[1]}}]}\n\n',
     "negative counts": frame(text("a"), reason="STOP", usageMetadata={"promptTokenCount": -1}),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -33,6 +34,7 @@ from perdure.loop import (
     Trigger,
     begin,
     check_opening,
+    request_settings,
     resolve_tools,
     visible_to_model,
 )
@@ -44,6 +46,9 @@ from perdure.session import Session
 from perdure.stream import RunStream
 from perdure.tools import Elicitor, Tool, ToolSet, as_tool
 from perdure.wire import ABSENT, Item, Request
+
+if TYPE_CHECKING:
+    from perdure.log import Recording, Store
 
 Instructions = str | Callable[[], str] | Callable[[], Awaitable[str]]
 """What the model is told first; a function is asked once for each drive."""
@@ -76,7 +81,8 @@ class Agent:
         middleware: What stands around the loop; the first is the outermost.
         retry: When a model call that failed before its answer began is made again.
         elicitor: Asks the user what a tool wants to know.
-        recorder: Takes the records that tools write.
+        store: Where runs and sessions are recorded: a store, or its URL; nowhere if empty.
+        recorder: Takes the records that tools write, in place of the store.
         keep: Which items of the transcript the model sees.
         grace: Seconds that a told tool has to end before it is cancelled.
         wind_down: Seconds that a cancelled caller waits for its run to end.
@@ -100,6 +106,7 @@ class Agent:
     middleware: Sequence[Middleware] = ()
     retry: Retry = dataclasses.field(default_factory=lambda: Retry(max_attempts=DEFAULT_ATTEMPTS))
     elicitor: Elicitor | None = None
+    store: str | Store = ""
     recorder: ToolRecorder | None = None
     keep: Callable[[Item], bool] = visible_to_model
     grace: float = DEFAULT_GRACE
@@ -134,7 +141,11 @@ class Agent:
             RunFailed: The run ended in error; the error carries what it had done.
             ConfigError: The run could not begin.
         """
-        handle = await self._begin(prompt_items(input), trigger)
+        items = prompt_items(input)
+        if self.store:
+            async with self.session() as session:
+                return await session.send(items, trigger=trigger)
+        handle = await self._begin(items, trigger)
         return result_of(await handle.wait())
 
     def run_sync(
@@ -155,23 +166,38 @@ class Agent:
     def stream(self, input: Input, *, trigger: Trigger | None = None) -> RunStream:  # noqa: A002
         """Run, and show what happens: `async with agent.stream("Hello") as stream: ...`."""
         items = prompt_items(input)
+        if self.store:
+            return self.session().stream(items, trigger=trigger, owned=True)
         return RunStream(lambda broadcast: self._begin(items, trigger, broadcast))
 
     def session(
         self,
+        name: str = "",
         *,
         transcript: Transcript | Iterable[Item] = (),
         pending: Sequence[PendingCall] = (),
     ) -> Session:
         """A live conversation: `async with agent.session() as chat: await chat.send("hi")`.
 
+        With a store it is recorded, and entering it takes up what the store has under its name.
+        A name without a store is one in this process's memory.
+
         Args:
+            name: What the session is called in the store; without one it is a new session.
             transcript: What was said before. A `Transcript` is taken as it is, with what it knows
                 of which model made its thoughts, and grows with the session.
             pending: What is known of the calls in it that have no output; one that is not listed
                 is taken for a call that may have run.
+
+        Raises:
+            ConfigError: It has a transcript and would be recorded, or the store cannot be opened.
         """
-        return Session(self, transcript=transcript, pending=pending)
+        if (self.store or name) and (transcript or pending):
+            raise ConfigError("a recorded session begins from its record, not from a transcript")
+        store = self.store or ("memory:" if name else "")
+        return Session(
+            self, transcript=transcript, pending=pending, name=name, store=_opened(store)
+        )
 
     async def begin(
         self,
@@ -184,6 +210,7 @@ class Agent:
         call_ids: CallIds | None = None,
         trigger: Trigger | None = None,
         pending: Sequence[PendingCall] = (),
+        recording: Recording | None = None,
     ) -> DriveHandle:
         """Start a drive over a transcript that somebody else keeps; see `perdure.loop.begin`.
 
@@ -193,17 +220,26 @@ class Agent:
             ConfigError: The model could not send a request, for want of a key, say.
         """
         await check_model(self._resolved.model)
+        config = self._config(await self._instructions())
+        if recording is not None and config.recorder is None:
+            config = dataclasses.replace(config, recorder=recording.write_record)
         return begin(
             transcript,
             opening,
-            self._config(await self._instructions()),
+            config,
             consumers=consumers,
+            ledger=recording.recorder if recording is not None else None,
             subscribers=subscribers,
             queues=queues,
             call_ids=call_ids,
             trigger=trigger,
             pending=pending,
         )
+
+    async def settings_now(self) -> Request:
+        """The settings of a request, as the moment's instructions and tools make them."""
+        config = self._config(await self._instructions())
+        return request_settings(config, await resolve_tools(config))
 
     async def tools_now(self) -> ToolSet:
         """The tools of the moment: what the provider gives, else the agent's own."""
@@ -265,3 +301,14 @@ def _with_sealed_reasoning(settings: Request) -> Request:
     if settings.include is not ABSENT:
         return settings
     return msgspec.structs.replace(settings, include=(SEALED_REASONING,))
+
+
+def _opened(store: str | Store) -> Store | None:
+    """A store, by itself or by its URL; None for no URL."""
+    if not isinstance(store, str):
+        return store
+    if not store:
+        return None
+    from perdure.stores import open_store
+
+    return open_store(store)

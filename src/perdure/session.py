@@ -38,6 +38,7 @@ from perdure.wire import FunctionCall, FunctionCallOutput, Item
 
 if TYPE_CHECKING:
     from perdure.agent import Agent
+    from perdure.log import Recording, Store
 
 
 class Delivered(NamedTuple):
@@ -77,8 +78,13 @@ class Session:
         *,
         transcript: Transcript | Iterable[Item] = (),
         pending: Sequence[PendingCall] = (),
+        name: str = "",
+        store: Store | None = None,
     ) -> None:
         self._agent = agent
+        self._name = name
+        self._store = store
+        self._recording: Recording | None = None
         self._transcript = (
             transcript if isinstance(transcript, Transcript) else Transcript(transcript)
         )
@@ -95,7 +101,35 @@ class Session:
 
     async def __aenter__(self) -> Self:
         self._closed = False
+        if self._store is not None and self._recording is None:
+            await self._record(self._store)
         return self
+
+    async def _record(self, store: Store) -> None:
+        """Take up the recorded session, or make it."""
+        from perdure.log import open_named, record
+
+        agent = self._agent
+        settings = await agent.settings_now()
+        if self._name:
+            recording = await open_named(
+                store,
+                self._name,
+                settings=settings,
+                keep=agent.keep,
+                clock=agent.clock,
+                ids=agent.ids,
+            )
+        else:
+            recording = await record(
+                store, settings=settings, keep=agent.keep, clock=agent.clock, ids=agent.ids
+            )
+        self._recording = recording
+        self._transcript = recording.transcript
+        self._call_ids = recording.call_ids
+        self._pending = recording.pending(await agent.tools_now())
+        for waiting in recording.waiting():
+            self._queues.owe(waiting)
 
     async def __aexit__(
         self,
@@ -105,8 +139,14 @@ class Session:
     ) -> None:
         self._closed = True
         self.abort("the session was closed")
-        if self._handle is not None:
-            await self._handle.wind_down()
+        try:
+            if self._handle is not None:
+                await self._handle.wind_down()
+        finally:
+            if self._recording is not None:
+                self._write_queued()
+                recording, self._recording = self._recording, None
+                await recording.close()
 
     # --- driving ---------------------------------------------------------------------
 
@@ -121,12 +161,32 @@ class Session:
             NotPending: A leading output names a call that is not pending.
             AlreadyRunning: It was called from inside the drive that it would wait for.
         """
-        return result_of(await self._drive(Opening(prompts=prompt_items(input)), trigger))
+        prompts = prompt_items(input)
+        replay = await self._replay(prompts)
+        for item in prompts if replay else ():
+            self._put(item, "steer", trigger)
+        opening = Opening(answers=replay) if replay else Opening(prompts=prompts)
+        return result_of(await self._drive(opening, trigger))
+
+    async def _replay(self, prompts: Sequence[Item | Hidden] = ()) -> tuple[Answer, ...]:
+        """What the record answers to the pending calls, if it answers them all.
+
+        A call that may have run and must not run again is answered with that (DESIGN 5). Nothing
+        is answered if the input does, or if a call waits for somebody.
+        """
+        if self._recording is None or not self._pending or self._is_running():
+            return ()
+        if prompts and isinstance(unhide(prompts[0])[0], FunctionCallOutput):
+            return ()
+        answers = self._recording.replay(await self._agent.tools_now())
+        if {answer.call_id for answer in answers} != {one.call.call_id for one in self._pending}:
+            return ()
+        return answers
 
     async def continue_(self, *, trigger: Trigger | None = None) -> RunResult[str]:
         """Run from the transcript as it stands. Raises as `send`, and `CannotContinue`."""
         self._refuse_if_running()
-        return result_of(await self._drive(Opening(), trigger))
+        return result_of(await self._drive(Opening(answers=await self._replay()), trigger))
 
     async def resume(self, *answers: Answer, trigger: Trigger | None = None) -> RunResult[str]:
         """Answer every pending call, and run on.
@@ -144,10 +204,31 @@ class Session:
         checked = check_answers(self._pending, answers, await self._agent.tools_now())
         return result_of(await self._drive(Opening(answers=checked), trigger))
 
-    def stream(self, input: Input, *, trigger: Trigger | None = None) -> RunStream:  # noqa: A002
-        """`send`, shown while it happens."""
+    def stream(
+        self,
+        input: Input,  # noqa: A002
+        *,
+        trigger: Trigger | None = None,
+        owned: bool = False,
+    ) -> RunStream:
+        """`send`, shown while it happens.
+
+        Args:
+            input: What is said.
+            trigger: What caused it.
+            owned: Enter the session with the stream, and leave it with it.
+        """
         opening = Opening(prompts=prompt_items(input))
-        return RunStream(lambda consumers: self._start(opening, trigger, consumers))
+
+        async def start(consumers: Broadcast) -> DriveHandle:
+            if owned:
+                await self.__aenter__()
+            return await self._start(opening, trigger, consumers)
+
+        return RunStream(start, on_exit=self._leave if owned else None)
+
+    async def _leave(self) -> None:
+        await self.__aexit__(None, None, None)
 
     def stream_resume(self, *answers: Answer, trigger: Trigger | None = None) -> RunStream:
         """`resume`, shown while it happens. What it refuses, entering the stream raises."""
@@ -278,6 +359,14 @@ class Session:
             skip=skip,
         )
         self._queues.put(waiting, self._handle.run_id if taking and self._handle else "")
+        if not self._is_running():
+            self._write_queued()
+
+    def _write_queued(self) -> None:
+        """Write what was queued while no drive runs that would."""
+        if self._recording is not None:
+            while (report := self._queues.next_report()) is not None:
+                _ = self._recording.recorder.note(report)
 
     # --- what it is --------------------------------------------------------------------
 
@@ -333,8 +422,11 @@ class Session:
 
         Raises:
             AlreadyRunning: A drive is running.
+            ConfigError: The session is recorded; its record says what was said.
         """
         self._refuse_if_running()
+        if self._recording is not None:
+            raise ConfigError("a recorded session goes on from its record; start another instead")
         before = self._transcript
         self._transcript = Transcript(items)
         for item in self._transcript.snapshot():
@@ -394,6 +486,7 @@ class Session:
                 call_ids=self._call_ids,
                 trigger=trigger,
                 pending=self._pending,
+                recording=self._recording,
             )
         finally:
             self._starting = False

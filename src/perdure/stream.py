@@ -22,15 +22,23 @@ class RunStream:
     the run.
     """
 
-    def __init__(self, begin: Begin) -> None:
+    def __init__(
+        self, begin: Begin, *, on_exit: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
         self._begin = begin
+        self._on_exit = on_exit
         self._broadcast = Broadcast()
         self._handle: DriveHandle | None = None
 
     async def __aenter__(self) -> Self:
         if self._handle is not None:
             raise ConfigError("a stream runs once; ask the agent for another")
-        self._handle = await self._begin(self._broadcast)
+        try:
+            self._handle = await self._begin(self._broadcast)
+        except BaseException:
+            if self._on_exit is not None:
+                await self._on_exit()
+            raise
         return self
 
     async def __aexit__(
@@ -42,7 +50,11 @@ class RunStream:
         handle = self._started()
         if not handle.done and not self._broadcast.closed:
             handle.abort("the consumer left")
-        await handle.wind_down()
+        try:
+            await handle.wind_down()
+        finally:
+            if self._on_exit is not None:
+                await self._on_exit()
 
     def abort(self, reason: str = "aborted") -> None:
         """Stop the run; it ends as `aborted`, with this reason as its cause."""

@@ -152,6 +152,14 @@ def test_a_value_that_is_not_json_is_refused_with_its_path(value: object) -> Non
     assert caught.value.path == "/data/deep/0"
 
 
+@pytest.mark.parametrize(
+    "body", [{1: "x"}, {"ns": "a", None: 1}, {"s": {"x"}}, {"b": b"x"}, {"n": float("nan")}]
+)
+def test_a_body_is_json_from_the_top(body: dict[str, object]) -> None:
+    with pytest.raises(NotIJson):
+        seal(Draft("custom", body), None, TS)
+
+
 @pytest.mark.parametrize("name", [*ENVELOPE, "content"])
 def test_a_body_must_not_name_the_envelope(name: str) -> None:
     with pytest.raises(EntryRefused):

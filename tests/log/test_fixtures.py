@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from perdure.errors import NoRequestHash, RequestMismatch, UnsupportedFormat
+from perdure.errors import CorruptLog, NoRequestHash, RequestMismatch, UnsupportedFormat
 from perdure.log.context import context_json
 from perdure.log.entries import ResponseEntry
 from perdure.log.reading import Reading, read_session
 from perdure.log.session import Session
+from perdure.log.timeline import entry_line
 from perdure.wire import canonicalize
 
 WHOLE = [
@@ -158,3 +160,23 @@ def test_every_prefix_of_a_session_reads(sessions: Path, name: str) -> None:
     for count in range(1, len(lines) + 1):
         faults = read_session(b"".join(lines[:count])).faults
         assert faults == ()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_whatever_stands_in_a_file_is_read_or_reported(sessions: Path, seed: int) -> None:
+    dice = random.Random(seed)
+    data = bytearray((sessions / f"{dice.choice(WHOLE)}.jsonl").read_bytes())
+    for _ in range(20):
+        for _ in range(dice.randint(1, 3)):
+            data[dice.randrange(len(data))] = dice.choice(b'\x00\xff\n"{}[],:0aZ')
+        try:
+            reading = read_session(bytes(data))
+        except (CorruptLog, UnsupportedFormat):
+            return
+        for head in reading.session.heads:
+            shown(reading.session, head)
+            reading.session.calls(head)
+            reading.session.drives(head)
+        for entry in reading.session.entries:
+            assert entry_line(entry)
+        assert reading.session.call_ids is not None

@@ -21,6 +21,13 @@ from tests.stores.steps import Drive, run
 Opener = Callable[..., Store]
 
 
+def postgres(url: str, schema: str, *, at: At) -> Store:
+    """What opens a Postgres store with arguments in their order."""
+    from perdure.stores.postgres import PostgresStore
+
+    return PostgresStore(url, schema=schema, at=at)
+
+
 def killing(point: Point, number: int) -> At:
     """Kill this process at the given time that a point is reached."""
     left = number

@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 import click
 
+from perdure.cli.log import log
+
 EXIT_CODES = """\b
 Exit codes:
   0    done
@@ -98,3 +100,6 @@ def demo() -> None:
     from perdure.cli.demo import run_demo
 
     asyncio.run(run_demo())
+
+
+cli.add_command(log)

@@ -376,12 +376,21 @@ def decode_entry(line: bytes) -> AnyEntry:
         CorruptLog: The line is no JSON object with an envelope.
     """
     entry: AnyEntry
+    if not line.isascii():
+        _check_utf8(line)  # the decoder does not look at what it skips
     try:
         entry = _ENTRY.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         entry = _other(line)
     _set(entry, "line", line)
     return entry
+
+
+def _check_utf8(line: bytes) -> None:
+    try:
+        line.decode()
+    except UnicodeDecodeError as error:
+        raise CorruptLog(f"not an entry: byte {error.start} is not UTF-8") from None
 
 
 def _other(line: bytes) -> AnyEntry:

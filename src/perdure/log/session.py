@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-import msgspec
-
 from perdure.errors import EntryRefused, NoEntry, NoRequestHash
 from perdure.log.calls import Call
-from perdure.log.context import Context
+from perdure.log.context import Context, item_of
 from perdure.log.drives import Drive
 from perdure.log.entries import AnyEntry, DispatchEntry, ItemEntry, QueuedEntry, ResponseEntry
 from perdure.log.header import Header
@@ -20,14 +18,7 @@ from perdure.log.leaf import LeafRule
 from perdure.log.path import View
 from perdure.log.requests import HashFold, Rebuilt, check_hash
 from perdure.log.spend import Spend
-
-
-class _CallName(msgspec.Struct, frozen=True, kw_only=True):
-    type: str = ""
-    call_id: str = ""
-
-
-_CALL = msgspec.json.Decoder(_CallName, strict=False)
+from perdure.wire import FunctionCall
 
 Origin = Iterable["Session"]
 """The sessions that a session was forked from, nearest first."""
@@ -162,9 +153,9 @@ class Session:
     @property
     def call_ids(self) -> frozenset[str]:
         """The ids of the function calls of every branch; no new call may have one of them."""
-        items = (entry.item for entry in self.entries if isinstance(entry, ItemEntry))
-        calls = (_CALL.decode(raw) for raw in items if b'"function_call"' in bytes(raw))
-        return frozenset(call.call_id for call in calls if call.type == "function_call")
+        raws = (entry.item for entry in self.entries if isinstance(entry, ItemEntry))
+        items = (item_of(raw) for raw in raws if b'"function_call"' in bytes(raw))
+        return frozenset(item.call_id for item in items if isinstance(item, FunctionCall))
 
     # --- projections ---------------------------------------------------------------------
 

@@ -127,7 +127,25 @@ def json_text(value: object, path: str = "") -> bytes:
         NotIJson: A part of it is of no JSON type, or not a finite number; the path says where.
         EntryRefused: It names a draft that was not sealed.
     """
-    return "".join(_pieces(value, path)).encode()
+    text = _plain_text(value)
+    return "".join(_pieces(value, path)).encode() if text is None else text
+
+
+def _plain_text(value: object) -> bytes | None:
+    """An object that msgspec writes as it is; None for anything else."""
+    if not isinstance(value, dict):
+        return None
+    members = cast("dict[object, object]", value)
+    if not _PLAIN.issuperset(map(type, members.values())) or not set(map(type, members)) <= {str}:
+        return None
+    try:
+        return msgspec.json.encode(members)
+    except UnicodeEncodeError:  # a lone surrogate
+        return None
+
+
+_PLAIN = frozenset({str, Raw, bool, int, type(None)})
+"""Types of members that msgspec writes as they are."""
 
 
 _quote = json.encoder.encode_basestring_ascii

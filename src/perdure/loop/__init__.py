@@ -89,7 +89,7 @@ from perdure.loop.model import Model, ModelRequest, collect
 from perdure.loop.pending import PendingCall, PendingReason, unanswered
 from perdure.loop.queues import Queues, Waiting
 from perdure.loop.registry import DriveHandle
-from perdure.loop.request import resolve_tools
+from perdure.loop.request import request_settings, resolve_tools
 from perdure.loop.resume import RUN_AGAIN, RUN_AGAIN_KEYED, RUN_AGAIN_SAFE, check_answers
 from perdure.loop.retry import Retry, is_retryable
 from perdure.loop.transcript import Items, Transcript
@@ -193,6 +193,7 @@ __all__ = [
     "on_message",
     "outcome_unknown",
     "refuse",
+    "request_settings",
     "resolve_tools",
     "run",
     "should_stop",

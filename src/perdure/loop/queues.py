@@ -68,6 +68,11 @@ class Queues:
         """Whether a report waits to be delivered."""
         return bool(self._reports)
 
+    def owe(self, waiting: Waiting) -> None:
+        """Take back what a record says is owed; it was reported when it was accepted."""
+        queue = self.follow_ups if waiting.mode == "follow_up" else self.steering
+        queue.append(waiting)
+
     def take_steering(self) -> list[Waiting]:
         """Everything that is steered or delivered."""
         return _drain(self.steering)

@@ -114,7 +114,9 @@ def settings_members(
     if choice:
         out["tool_choice"] = choice
     forced = choice.get("type") in {"any", "tool"}
-    thinking, config = _reasoning(settings, seen, lost, forced=forced)
+    thinking, config = thinking_members(
+        settings, lost, forced=forced, calls_without_thought=seen.calls_without_thought
+    )
     _format(settings, config, lost)
     if thinking:
         out["thinking"] = thinking
@@ -248,10 +250,17 @@ def _budget(settings: Request) -> int | None:
     return _BUDGETS.get(effort)
 
 
-def _reasoning(
-    settings: Request, seen: Seen, lost: Lost, *, forced: bool
+def thinking_members(
+    settings: Request, lost: Lost, *, forced: bool, calls_without_thought: bool
 ) -> tuple[_Thinking, dict[str, object]]:
-    """The members `thinking` and `output_config`."""
+    """The members `thinking` and `output_config`.
+
+    Args:
+        settings: The settings.
+        lost: Where losses go.
+        forced: Whether a call is forced, before which an older model cannot think.
+        calls_without_thought: Whether the last calls come without the thought before them.
+    """
     config: dict[str, object] = dict(members_of(kept(settings).get("output_config", b"{}")))
     native = kept(settings).get("thinking")
     thinking: _Thinking = {}
@@ -263,7 +272,7 @@ def _reasoning(
     if forced and kind == "enabled":
         lost.add("thinking", "no thought goes before a call that is forced", "reasoning")
         return {}, config
-    if kind == "enabled" and seen.calls_without_thought:
+    if kind == "enabled" and calls_without_thought:
         lost.add("thinking", "the last calls come without the thought before them", "reasoning")
         return {}, config
     return thinking, config

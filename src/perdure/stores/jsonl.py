@@ -55,6 +55,7 @@ from perdure.log.store import (
 )
 from perdure.log.timestamps import timestamp
 from perdure.stores.inbox_file import InboxFile
+from perdure.stores.layout import file_name, is_file_id, project
 from perdure.stores.listing import matches, page
 from perdure.stores.locks import (
     Lock,
@@ -73,7 +74,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _THREADS = 8
-_SAFE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 
@@ -164,7 +164,7 @@ class JsonlStore:
         summary: Summary | None = None,
     ) -> Appended:
         check_batch(header, batch)
-        if _SAFE_ID.fullmatch(header.id) is None:
+        if not is_file_id(header.id):
             raise ConfigError(f"the session id {header.id!r} is no name of a file")
         return await self._run(
             self._create, header, name or header.name, tuple(batch), fence, summary
@@ -196,7 +196,7 @@ class JsonlStore:
             return _created_before(found, header, lines)
         if name:
             self._names.take(name, header.id, lambda session: self._find(session) is not None)
-        path = self.directory / _project(header.cwd) / _file_name(header)
+        path = self.directory / project(header.cwd) / file_name(header)
         try:
             path.parent.mkdir(exist_ok=True)
             fresh = path.with_name(f".{path.name}")
@@ -444,7 +444,7 @@ class JsonlStore:
         return held if not held.header.root else self._held(held.header.root)
 
     def _find(self, session: str) -> _Held | None:
-        if _SAFE_ID.fullmatch(session) is None:
+        if not is_file_id(session):
             return None
         with self._index:
             held = self._sessions.get(session)
@@ -492,17 +492,6 @@ def _created_before(found: _Held, header: Header, lines: list[bytes]) -> Appende
     if found.header.line != header.line or found.file.lines[: len(lines)] != lines:
         raise SessionExists(header.id)
     return Appended(found.version, len(lines))
-
-
-def _project(cwd: str) -> str:
-    key = re.sub(r"[/\\:]", "-", cwd)
-    return key if key.strip(".") else "default"
-
-
-def _file_name(header: Header) -> str:
-    moment, _, fraction = header.created_at.removesuffix("Z").partition(".")
-    stamp = f"{moment.replace(':', '-')}.{fraction[:3].ljust(3, '0')}Z"
-    return f"{stamp}_{header.id}.jsonl"
 
 
 def open_url(url: str) -> JsonlStore:

@@ -26,6 +26,7 @@ from perdure.log.store import (
     Stored,
     Summary,
 )
+from perdure.stores.asked import Change, Creation
 from perdure.stores.points import At, passing
 
 try:
@@ -35,7 +36,6 @@ try:
         postgres_reads as reads,
         postgres_schema as schemas,
     )
-    from perdure.stores.postgres_append import Change, Creation
     from perdure.stores.postgres_pool import Pool, Transaction
 except ImportError as missing:
     raise ConfigError(

@@ -6,9 +6,8 @@ afterwards: a statement that waited for a lock still sees other tables as they w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence, Set as AbstractSet
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -17,29 +16,9 @@ from perdure.log.appending import check_append
 from perdure.log.entries import AnyEntry
 from perdure.log.header import Header, decode_header, raised
 from perdure.log.store import Appended, Fence, Summary
+from perdure.stores.asked import Change, Creation, size_of
 from perdure.stores.points import At
 from perdure.stores.postgres_pool import Transaction
-
-
-class Creation(NamedTuple):
-    """What a create asks for."""
-
-    header: Header
-    name: str
-    batch: tuple[AnyEntry, ...]
-    fence: Fence | None
-    summary: Summary
-
-
-class Change(NamedTuple):
-    """What an append asks for."""
-
-    session: str
-    version: int
-    fence: Fence
-    batch: tuple[AnyEntry, ...]
-    consumed: tuple[str, ...]
-    summary: Summary | None
 
 
 class _Held(NamedTuple):
@@ -64,6 +43,9 @@ class _Held(NamedTuple):
 # --- locking -------------------------------------------------------------------------------
 
 
+RowLock = Literal["UPDATE", "SHARE", "KEY SHARE"]
+
+
 class Locked(NamedTuple):
     """A session and its root, whose rows are locked."""
 
@@ -77,20 +59,21 @@ class Locked(NamedTuple):
     stops: int
 
 
-async def lock(transaction: Transaction, session: str, *, root: str = "UPDATE") -> Locked:
+async def lock(transaction: Transaction, session: str, *, root: RowLock = "UPDATE") -> Locked:
     """Lock a session's row, and its root's.
 
     Args:
         transaction: Where to.
         session: The session.
-        root: `SHARE` lets others of the tree append meanwhile; who takes the lease, or puts a
-            stop, waits (LOG 3.5).
+        root: `SHARE` lets others of the tree append meanwhile, but whoever takes the lease or
+            puts a stop has to wait (LOG 3.5); `KEY SHARE` keeps nobody waiting.
 
     Raises:
         NoSession: There is no such session, or its root is gone.
     """
     found = await transaction.row(
-        "SELECT s.key, s.version, s.header, s.root, s.messages, r.counter, r.nonce, r.stops "
+        "SELECT s.key, s.version, s.header, s.root, s.messages, "  # noqa: S608 - one of three
+        "r.counter, r.nonce, r.stops "
         "FROM @sessions s JOIN @roots r ON r.session = s.root WHERE s.id = %s "
         f"FOR {root} OF r FOR UPDATE OF s",
         session,
@@ -320,8 +303,3 @@ async def settle(transaction: Transaction, key: int) -> None:
     the next one reads and a failover still takes.
     """
     await transaction.do("UPDATE @sessions SET settled = settled + 1 WHERE key = %s", key)
-
-
-def size_of(batch: Iterable[AnyEntry]) -> int:
-    """The bytes of entries as lines."""
-    return sum(len(entry.line) + 1 for entry in batch)

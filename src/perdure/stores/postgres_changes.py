@@ -44,7 +44,8 @@ async def lease(
     if found[0] != root:
         raise ConfigError(f"session {root!r} is no root; lease {found[0]!r}")
     held = await transaction.row(
-        f"SELECT counter, holder, {IN_FORCE} FROM @roots WHERE session = %s FOR UPDATE", root
+        f"SELECT counter, holder, {IN_FORCE} FROM @roots WHERE session = %s FOR UPDATE",  # noqa: S608
+        root,
     )
     if held is None:
         raise NoSession(root)
@@ -182,18 +183,19 @@ async def _erase(transaction: Transaction, key: int, entry: str, stub: bytes) ->
 
 async def delete(transaction: Transaction, session: str, *, fence: Fence | None) -> None:
     """Remove a session. Raises as `Log.delete`."""
-    found = await transaction.row(
-        "SELECT key, root FROM @sessions WHERE id = %s FOR UPDATE", session
-    )
+    found = await transaction.row("SELECT key, root FROM @sessions WHERE id = %s", session)
     if found is None:
         return
     key, root = found
     lease = await transaction.row(
-        f"SELECT counter, nonce, holder, {IN_FORCE} FROM @roots WHERE session = %s FOR UPDATE", root
+        f"SELECT counter, nonce, holder, {IN_FORCE} FROM @roots "  # noqa: S608
+        "WHERE session = %s FOR UPDATE",
+        root,
     )
     if lease is not None and lease[3] and (lease[0], lease[1]) != fence:
         raise Leased(root, lease[2])
-    for table in ("entries", "messages", "blobs"):
-        await transaction.do(f"DELETE FROM @{table} WHERE session = %s", key)
-    await transaction.do("DELETE FROM @roots WHERE session = %s", session)
     await transaction.do("DELETE FROM @sessions WHERE key = %s", key)
+    await transaction.do("DELETE FROM @roots WHERE session = %s", session)
+    await transaction.do("DELETE FROM @entries WHERE session = %s", key)
+    await transaction.do("DELETE FROM @messages WHERE session = %s", key)
+    await transaction.do("DELETE FROM @blobs WHERE session = %s", key)

@@ -226,7 +226,8 @@ def _pool(url: str, connections: int) -> _Pool:
 
 def _abandon(pool: _Pool) -> None:
     """Close the connections of a loop that cannot close them any more."""
-    for connection in pool._pool:  # noqa: SLF001 - there is no public way without the loop
+    # There is no public way without the loop.
+    for connection in pool._pool:  # pyright: ignore[reportPrivateUsage]
         connection.pgconn.finish()
 
 

@@ -28,8 +28,8 @@ from perdure.log.store import (
     Summary,
 )
 from perdure.stores import sqlite_append, sqlite_changes, sqlite_reads
+from perdure.stores.asked import Change, Creation
 from perdure.stores.points import At, passing
-from perdure.stores.sqlite_append import Change, Creation
 from perdure.stores.sqlite_files import open_file
 
 

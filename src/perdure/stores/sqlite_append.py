@@ -8,40 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from sqlite3 import Connection
-from typing import NamedTuple
 
 import msgspec
 
 from perdure.errors import FenceLost, NameTaken, NoSession, SessionExists, StaleVersion
 from perdure.log.appending import check_append
 from perdure.log.entries import AnyEntry
-from perdure.log.header import Header, decode_header, raised
+from perdure.log.header import decode_header, raised
 from perdure.log.store import Appended, Fence, Summary
+from perdure.stores.asked import Change, Creation, size_of
 from perdure.stores.points import At
 
 PLACES = 1 << 32
 """How many places every session has."""
-
-
-class Creation(NamedTuple):
-    """What a create asks for."""
-
-    header: Header
-    name: str
-    batch: tuple[AnyEntry, ...]
-    fence: Fence | None
-    summary: Summary
-
-
-class Change(NamedTuple):
-    """What an append asks for."""
-
-    session: str
-    version: int
-    fence: Fence
-    batch: tuple[AnyEntry, ...]
-    consumed: tuple[str, ...]
-    summary: Summary | None
 
 
 class _Held:
@@ -86,7 +65,7 @@ def create(connection: Connection, asked: Creation) -> Appended:
         "SELECT key, version, header FROM perdure_sessions WHERE id = ?", (header.id,)
     ).fetchone()
     if found is not None:
-        return _created_before(_Held(connection, *found), asked)
+        return _created_before(connection, _Held(connection, *found), asked)
     if asked.name:
         _check_name(connection, asked.name)
     key = _insert(connection, asked)
@@ -96,7 +75,7 @@ def create(connection: Connection, asked: Creation) -> Appended:
     return Appended(len(asked.batch))
 
 
-def _created_before(held: _Held, asked: Creation) -> Appended:
+def _created_before(connection: Connection, held: _Held, asked: Creation) -> Appended:
     lines = [entry.line for entry in asked.batch]
     if held.header.line != asked.header.line or held.lines_from(0)[: len(lines)] != lines:
         raise SessionExists(held.header.id)
@@ -260,8 +239,3 @@ def check_fence(connection: Connection, root: str, fence: Fence | None) -> None:
         raise NoSession(root)
     if fence is None or not found[1] or found != fence:
         raise FenceLost(root)
-
-
-def size_of(batch: Iterable[AnyEntry]) -> int:
-    """The bytes of entries as lines."""
-    return sum(len(entry.line) + 1 for entry in batch)

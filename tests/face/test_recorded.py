@@ -1,0 +1,163 @@
+"""An agent with a store: what it records, and what a session takes up after a restart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from perdure import Agent, ConfigError, ToolDecision, ToolError, approve, before_tool_call, tool
+from perdure.errors import Leased
+from perdure.log import Filters, Store, read_lines
+from perdure.loop import Middleware, ToolCallInfo
+from perdure.stores import open_store
+from perdure.testing import ScriptedModel, call
+from perdure.wire import FunctionCallOutput, user
+
+
+@pytest.fixture(params=["file", "sqlite"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    kind: str = request.param
+    return f"file://{tmp_path / 'log'}" if kind == "file" else f"sqlite:///{tmp_path / 'log.db'}"
+
+
+async def verified(url: str) -> list[list[str]]:
+    """The entry types of every session of a store, each verified."""
+    store = open_store(url)
+    try:
+        found: list[list[str]] = []
+        for one in (await store.list(Filters())).sessions:
+            stored = await store.read(one.id)
+            reading = read_lines(stored.header, stored.lines)
+            assert reading.faults == ()
+            found.append([entry.type for entry in reading.session.entries])
+        return found
+    finally:
+        await store.close()
+
+
+@tool(effect="none")
+async def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+async def test_a_run_is_recorded_as_a_session_that_verifies(url: str) -> None:
+    model = ScriptedModel([call("add", {"a": 1, "b": 2}), "It is 3."])
+    result = await Agent(model, tools=[add], store=url).run("1 + 2?")
+    assert result.text == "It is 3."
+    (types,) = await verified(url)
+    assert types.count("response") == 2
+    assert types[-1] == "run"
+
+
+async def test_a_streamed_run_is_recorded_and_lets_go_of_its_session(url: str) -> None:
+    async with Agent(ScriptedModel(["Hello."]), store=url).stream("hi") as stream:
+        assert "".join([piece async for piece in stream.text()]) == "Hello."
+        await stream.result()
+    assert len(await verified(url)) == 1
+
+
+async def test_a_session_goes_on_after_a_restart_with_all_that_was_said(url: str) -> None:
+    async with Agent(ScriptedModel(["One."]), store=url).session("chat-7") as chat:
+        await chat.send("first")
+    model = ScriptedModel({1: "Two."}.__getitem__)
+    async with Agent(model, store=url).session("chat-7") as chat:
+        assert (await chat.send("second")).text == "Two."
+        assert len(chat.state.transcript) == 4
+    assert [getattr(item, "text", "") for item in model.requests[0].input] == [
+        "first",
+        "One.",
+        "second",
+    ]
+
+
+def held() -> Middleware:
+    @before_tool_call
+    async def hold(info: ToolCallInfo) -> ToolDecision:
+        return ToolDecision(action="hold", reason="ask first")
+
+    return hold
+
+
+async def test_a_held_call_waits_over_a_restart_and_runs_once_approved(url: str) -> None:
+    script = [call("add", {"a": 1, "b": 2}), "Done."]
+    agent = Agent(ScriptedModel(script), tools=[add], store=url, middleware=[held()])
+    async with agent.session("chat") as chat:
+        result = await chat.send("go")
+        assert result.status == "input_required"
+    agent = Agent(ScriptedModel(script), tools=[add], store=url)
+    async with agent.session("chat") as chat:
+        (waiting,) = chat.state.pending
+        assert (waiting.reason, waiting.may_have_run) == ("held", False)
+        result = await chat.resume(approve(waiting.call.call_id, by="human"))
+        assert result.text == "Done."
+    await verified(url)
+
+
+async def test_a_call_that_was_cut_in_its_tool_is_not_run_again_and_the_model_is_told(
+    url: str,
+) -> None:
+    ran: list[str] = []
+
+    @tool  # the effect is `once`
+    async def charge() -> str:
+        """Charge."""
+        ran.append("charge")
+        chat.abort("killed")
+        raise ToolError("cut")
+
+    @tool(name="charge")
+    async def again() -> str:
+        """Charge."""
+        ran.append("again")
+        return "charged"
+
+    script = [call("charge"), "I will check."]
+    agent = Agent(ScriptedModel(script), tools=[charge], store=url, grace=0.01)
+    async with agent.session("chat") as chat:
+        await chat.send("charge me")
+    async with Agent(ScriptedModel(script), tools=[again], store=url).session("chat") as chat:
+        result = await chat.send("well?")
+        outputs = [i for i in chat.state.transcript if isinstance(i, FunctionCallOutput)]
+    assert ran == ["charge"]
+    assert result.text == "I will check."
+    assert len(outputs) == 1
+    await verified(url)
+
+
+async def test_what_was_queued_and_not_taken_is_owed_to_the_next_process(url: str) -> None:
+    async with Agent(ScriptedModel(["One."]), store=url).session("chat") as chat:
+        await chat.send("first")
+        chat.follow_up("later")
+    async with Agent(ScriptedModel({1: "Two."}.__getitem__), store=url).session("chat") as chat:
+        assert len(chat.state.follow_ups) == 1
+
+
+async def test_only_one_driver_has_a_session_at_a_time(url: str) -> None:
+    store: Store = open_store(url)
+    agent = Agent(ScriptedModel(["One."]), store=store)
+    async with agent.session("chat"):
+        with pytest.raises(Leased):
+            async with agent.session("chat"):
+                pass
+    await store.close()
+
+
+async def test_a_name_without_a_store_is_kept_in_the_memory_of_the_process() -> None:
+    async with Agent(ScriptedModel(["One."])).session("face-memory") as chat:
+        await chat.send("first")
+    async with Agent(ScriptedModel([])).session("face-memory") as chat:
+        assert len(chat.state.transcript) == 2
+
+
+@pytest.mark.parametrize("given", [{"store": "memory:"}, {"name": "chat"}])
+def test_a_recorded_session_takes_no_transcript(given: dict[str, str]) -> None:
+    agent = Agent(ScriptedModel(["One."]), store=given.get("store", ""))
+    with pytest.raises(ConfigError, match="begins from its record"):
+        agent.session(given.get("name", ""), transcript=[user("hi")])
+
+
+def test_a_store_that_nobody_knows_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no store for"):
+        Agent(ScriptedModel(["One."]), store="redis://x").session()

@@ -49,6 +49,7 @@ from perdure.wire import ABSENT, Item, Request
 
 if TYPE_CHECKING:
     from perdure.log import Recording, Store
+    from perdure.stores.kept import KeptStores
 
 Instructions = str | Callable[[], str] | Callable[[], Awaitable[str]]
 """What the model is told first; a function is asked once for each drive."""
@@ -57,6 +58,9 @@ DEFAULT_MAX_TURNS = 50
 """How many turns a run may take, unless its agent says otherwise."""
 
 SEALED_REASONING = "reasoning.encrypted_content"
+
+PROCESS_STORE = "memory:sessions"
+"""Where the named sessions of agents without a store are."""
 
 DEFAULT_ATTEMPTS = 3
 """How often a model call is made at most, unless its agent says otherwise."""
@@ -114,6 +118,9 @@ class Agent:
     clock: Clock = dataclasses.field(default_factory=SystemClock, repr=False)
     ids: Ids = dataclasses.field(default_factory=RandomIds, repr=False)
     _tools: tuple[Tool, ...] = dataclasses.field(init=False, repr=False, compare=False)
+    _kept: list[KeptStores] = dataclasses.field(
+        init=False, repr=False, compare=False, default_factory=list["KeptStores"]
+    )
     _resolved: Resolved = dataclasses.field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -190,14 +197,33 @@ class Agent:
                 is taken for a call that may have run.
 
         Raises:
-            ConfigError: It has a transcript and would be recorded, or the store cannot be opened.
+            ConfigError: It has a transcript and would be recorded.
         """
         if (self.store or name) and (transcript or pending):
             raise ConfigError("a recorded session begins from its record, not from a transcript")
-        store = self.store or ("memory:" if name else "")
-        return Session(
-            self, transcript=transcript, pending=pending, name=name, store=_opened(store)
-        )
+        store = self.store or (PROCESS_STORE if name else "")
+        return Session(self, transcript=transcript, pending=pending, name=name, store=store)
+
+    def opened(self, store: str | Store) -> Store:
+        """A store, by itself or by its URL; one that a URL names is opened once and kept.
+
+        It is kept for the running event loop, but for one in memory, which outlives it.
+
+        Raises:
+            ConfigError: No store has the scheme of the URL.
+        """
+        if not isinstance(store, str):
+            return store
+        if not self._kept:
+            from perdure.stores.kept import KeptStores
+
+            self._kept.append(KeptStores())
+        return self._kept[0].get(store)
+
+    async def aclose(self) -> None:
+        """Close the stores that were opened on the running event loop. Using them opens others."""
+        for kept in self._kept:
+            await kept.aclose()
 
     async def begin(
         self,
@@ -301,14 +327,3 @@ def _with_sealed_reasoning(settings: Request) -> Request:
     if settings.include is not ABSENT:
         return settings
     return msgspec.structs.replace(settings, include=(SEALED_REASONING,))
-
-
-def _opened(store: str | Store) -> Store | None:
-    """A store, by itself or by its URL; None for no URL."""
-    if not isinstance(store, str):
-        return store
-    if not store:
-        return None
-    from perdure.stores import open_store
-
-    return open_store(store)

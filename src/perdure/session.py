@@ -79,7 +79,7 @@ class Session:
         transcript: Transcript | Iterable[Item] = (),
         pending: Sequence[PendingCall] = (),
         name: str = "",
-        store: Store | None = None,
+        store: str | Store = "",
     ) -> None:
         self._agent = agent
         self._name = name
@@ -101,8 +101,8 @@ class Session:
 
     async def __aenter__(self) -> Self:
         self._closed = False
-        if self._store is not None and self._recording is None:
-            await self._record(self._store)
+        if self._store and self._recording is None:
+            await self._record(self._agent.opened(self._store))
         return self
 
     async def _record(self, store: Store) -> None:

@@ -11,7 +11,7 @@ from perdure.errors import Leased
 from perdure.log import Filters, Store, read_lines
 from perdure.loop import Middleware, ToolCallInfo
 from perdure.stores import open_store
-from perdure.testing import ScriptedModel, call
+from perdure.testing import ScriptedModel, call, text as say
 from perdure.wire import FunctionCallOutput, user
 
 
@@ -43,7 +43,7 @@ async def add(a: int, b: int) -> int:
 
 
 async def test_a_run_is_recorded_as_a_session_that_verifies(url: str) -> None:
-    model = ScriptedModel([call("add", {"a": 1, "b": 2}), "It is 3."])
+    model = ScriptedModel([call("add", {"a": 1, "b": 2}), say("It is 3.")])
     result = await Agent(model, tools=[add], store=url).run("1 + 2?")
     assert result.text == "It is 3."
     (types,) = await verified(url)
@@ -81,7 +81,7 @@ def held() -> Middleware:
 
 
 async def test_a_held_call_waits_over_a_restart_and_runs_once_approved(url: str) -> None:
-    script = [call("add", {"a": 1, "b": 2}), "Done."]
+    script = [call("add", {"a": 1, "b": 2}), say("Done.")]
     agent = Agent(ScriptedModel(script), tools=[add], store=url, middleware=[held()])
     async with agent.session("chat") as chat:
         result = await chat.send("go")
@@ -113,7 +113,7 @@ async def test_a_call_that_was_cut_in_its_tool_is_not_run_again_and_the_model_is
         ran.append("again")
         return "charged"
 
-    script = [call("charge"), "I will check."]
+    script = [call("charge"), say("I will check.")]
     agent = Agent(ScriptedModel(script), tools=[charge], store=url, grace=0.01)
     async with agent.session("chat") as chat:
         await chat.send("charge me")
@@ -158,6 +158,15 @@ def test_a_recorded_session_takes_no_transcript(given: dict[str, str]) -> None:
         agent.session(given.get("name", ""), transcript=[user("hi")])
 
 
-def test_a_store_that_nobody_knows_is_refused() -> None:
+async def test_a_store_that_nobody_knows_is_refused() -> None:
     with pytest.raises(ConfigError, match="no store for"):
-        Agent(ScriptedModel(["One."]), store="redis://x").session()
+        await Agent(ScriptedModel(["One."]), store="redis://x").run("hi")
+
+
+async def test_an_agent_keeps_the_store_it_opened_until_it_is_closed(url: str) -> None:
+    agent = Agent(ScriptedModel(["One."]), store=url)
+    store = agent.opened(url)
+    assert agent.opened(url) is store
+    await agent.aclose()
+    assert agent.opened(url) is not store
+    await agent.aclose()

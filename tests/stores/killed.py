@@ -59,8 +59,8 @@ def fork(opener: Opener, arguments: list[str], spot: str) -> tuple[int, list[str
         os.close(reading)
         status = 1
         try:
-            asyncio.run(child(opener, [a.replace("{}", prefix) for a in arguments], prefix, at,
-                              writing))
+            filled = [argument.replace("{}", prefix) for argument in arguments]
+            asyncio.run(child(opener, filled, prefix, at, writing))
             status = 0
         finally:
             os._exit(status)
@@ -74,6 +74,8 @@ def fork(opener: Opener, arguments: list[str], spot: str) -> tuple[int, list[str
 def main() -> None:
     module, _, name = sys.argv[1].partition(":")
     opener = cast("Opener", getattr(importlib.import_module(module), name))
+    if name == "postgres":
+        importlib.import_module("perdure.stores.postgres")  # once, not in every child
     for spot in sys.stdin.read().splitlines():
         status, names = fork(opener, sys.argv[2:], spot)
         print(f"{spot}\t{status}\t{','.join(names)}", flush=True)

@@ -176,14 +176,16 @@ class Pooler(Between):
         self._free = asyncio.Condition()
         self._greeting = b""
         self._opened = 0
+        self._opening = asyncio.Lock()
 
     async def serve(self, client: Stream) -> None:
         startup = await client.startup()
         if startup[4:8] == struct.pack("!i", 80877102):
             return  # a request to cancel; it goes nowhere
-        while self._opened < self._connections:
-            self._opened += 1
-            await self._open(startup)
+        async with self._opening:
+            while self._opened < self._connections:
+                self._opened += 1
+                await self._open(startup)
         client.writer.write(self._greeting)
         server: Stream | None = None
         try:

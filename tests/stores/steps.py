@@ -15,6 +15,7 @@ from perdure.log.header import Origin
 from perdure.log.ids import digest
 from perdure.log.reading import read_lines
 from perdure.log.store import Lease, Message, Store, Stored, Summary
+from perdure.stores.points import POINTS, Point
 from perdure.testing.store_kit import chain, header
 from tests.log.building import Built
 
@@ -22,6 +23,14 @@ CUTS = (1, 3, 5, 6, 8)
 """The versions of the first appends."""
 
 BLOB = b"a picture"
+
+_EACH: dict[Point, int] = {"begin": 4, "checked": 3, "told": 4}
+"""Of the points where nothing is in the making, some are enough."""
+
+
+def spots() -> list[tuple[Point, int]]:
+    """Where processes are killed: every point, at every transaction or at some."""
+    return [(point, n) for point in POINTS for n in range(1, 14, _EACH.get(point, 1))]
 
 
 class Step(NamedTuple):

@@ -36,14 +36,10 @@ async def test_sqlite(check: store_kit.Check, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("check", store_kit.CHECKS, ids=store_kit.name_of)
-async def test_postgres(
-    check: store_kit.Check, postgres_server: str, postgres_schema: str
-) -> None:
+async def test_postgres(check: store_kit.Check, postgres_server: str, postgres_schema: str) -> None:
     from perdure.stores.postgres import PostgresStore
 
-    await check(
-        store_kit.Subject(lambda: PostgresStore(postgres_server, schema=postgres_schema))
-    )
+    await check(store_kit.Subject(lambda: PostgresStore(postgres_server, schema=postgres_schema)))
 
 
 def test_urls_name_stores(tmp_path: Path) -> None:

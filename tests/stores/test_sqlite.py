@@ -114,9 +114,7 @@ async def test_a_closed_store_says_so(store: SqliteStore) -> None:
         "perdure_mine (x)",
     ],
 )
-async def test_tables_of_others_with_such_names_are_refused(
-    store: SqliteStore, table: str
-) -> None:
+async def test_tables_of_others_with_such_names_are_refused(store: SqliteStore, table: str) -> None:
     connection = sqlite3.connect(store.path)
     connection.execute(f"CREATE TABLE {table}")
     connection.close()
@@ -218,8 +216,9 @@ async def test_a_lapsed_lease_may_be_taken_and_until_then_its_fence_holds(tmp_pa
 async def test_a_clock_set_back_frees_leases_instead_of_keeping_them(tmp_path: Path) -> None:
     before, after = FakeClock(), FakeClock()
     await before.advance(86_400)
-    one, two = SqliteStore(tmp_path / "s.db", clock=before), SqliteStore(
-        tmp_path / "s.db", clock=after
+    one, two = (
+        SqliteStore(tmp_path / "s.db", clock=before),
+        SqliteStore(tmp_path / "s.db", clock=after),
     )
     await one.create(header())
     await one.lease("s1", holder="of tomorrow")

@@ -8,19 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from perdure.stores.points import POINTS
 from perdure.stores.sqlite import SqliteStore
-from tests.stores.steps import Drive, check_after_crash, resume
+from tests.stores.steps import Drive, check_after_crash, resume, spots
 
 ROOT = Path(__file__).parents[2]
-TRANSACTIONS = 12
 
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Path, str, int, list[str]]]:
     """Files, the spots where their processes were killed, and what these had been told."""
     directory = tmp_path_factory.mktemp("killed")
-    spots = [f"{p}-{n} {p} {n}" for p in POINTS for n in range(1, TRANSACTIONS + 2)]
+    lines = [f"{point}-{n} {point} {n}" for point, n in spots()]
     done = subprocess.run(
         [
             sys.executable,
@@ -30,7 +28,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Path, str, in
             str(directory / "{}.db"),
         ],
         cwd=ROOT,
-        input="\n".join(spots),
+        input="\n".join(lines),
         capture_output=True,
         text=True,
         check=True,
@@ -48,7 +46,7 @@ async def test_what_was_acknowledged_is_there_and_nothing_is_half_there(
 ) -> None:
     ends = {status for _, _, status, _ in killed}
     assert ends <= {0, -9}
-    assert sum(status == -9 for _, _, status, _ in killed) >= len(POINTS) * (TRANSACTIONS - 6)
+    assert sum(status == -9 for _, _, status, _ in killed) >= 30
     for path, spot, _, told in killed:
         store = SqliteStore(path)
         drive = Drive(store, spot.split()[0])

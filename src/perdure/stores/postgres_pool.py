@@ -107,7 +107,8 @@ class Pool:
         """
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                async with self._connection() as connection:
+                self._at("begin")
+                async with self._begun(_BEGIN) as connection:
                     return await self._write(connection, work)
             except psycopg.Error as error:
                 if attempt == _ATTEMPTS or not _by_chance(error):
@@ -119,8 +120,6 @@ class Pool:
     async def _write(
         self, connection: AsyncConnection[TupleRow], work: Callable[[Transaction], Awaitable[T]]
     ) -> T:
-        self._at("begin")
-        await connection.execute(_BEGIN)
         try:
             value = await work(Transaction(connection, self._schema))
             self._at("written")
@@ -144,8 +143,7 @@ class Pool:
         """
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                async with self._connection() as connection:
-                    await connection.execute(_BEGIN_READING)
+                async with self._begun(_BEGIN_READING) as connection:
                     try:
                         return await work(Transaction(connection, self._schema))
                     finally:
@@ -177,7 +175,25 @@ class Pool:
             raise failure(error) from error
 
     @contextlib.asynccontextmanager
-    async def _connection(self) -> AsyncGenerator[AsyncConnection[TupleRow]]:
+    async def _begun(self, begin: bytes) -> AsyncGenerator[AsyncConnection[TupleRow]]:
+        """A connection on which a transaction has begun: that shows that it is alive.
+
+        One that broke while nobody used it is replaced at once; nothing has happened on it.
+        """
+        pool = await self._pool()
+        for _ in range(self._connections):
+            async with pool.connection() as connection:
+                try:
+                    await connection.execute(begin)
+                except psycopg.OperationalError:
+                    if connection.closed:
+                        continue
+                    raise
+                yield connection
+                return
+        raise psycopg.OperationalError("all connections were broken")
+
+    async def _pool(self) -> _Pool:
         if self._closed:
             raise ConfigError("the store is closed; open it again")
         loop = asyncio.get_running_loop()
@@ -186,8 +202,7 @@ class Pool:
             self._forget_dead_loops()
             pool = self._pools[loop] = _pool(self._url, self._connections)
             await pool.open()
-        async with pool.connection() as connection:
-            yield connection
+        return pool
 
     def _forget_dead_loops(self) -> None:
         for loop in [loop for loop in self._pools if loop.is_closed()]:
@@ -218,7 +233,6 @@ def _pool(url: str, connections: int) -> _Pool:
         min_size=0,
         max_size=connections,
         open=False,
-        check=AsyncConnectionPool.check_connection,
         timeout=_PATIENCE,
         name="perdure",
     )

@@ -10,13 +10,13 @@ import pytest
 from perdure.errors import ConfigError, DuplicateTool
 from perdure.tools import (
     Call,
-    TypedTool,
     RawTool,
     Tool,
     ToolAnnotations,
     ToolResult,
     ToolSet,
     Traits,
+    TypedTool,
     as_tool,
     definition,
     definition_hash,

@@ -363,7 +363,7 @@ print(sorted(heavy & {name.partition(".")[0] for name in sys.modules}))
 
 
 def test_tools_without_pydantic_models_do_not_load_it() -> None:
-    ended = subprocess.run(  # noqa: S603 - our own program
+    ended = subprocess.run(
         [sys.executable, "-c", LOADED], capture_output=True, text=True, check=True
     )
     assert ended.stdout.strip() == "[]"

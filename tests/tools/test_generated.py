@@ -129,7 +129,7 @@ print(json.dumps([json_schema(annotation) for annotation, _ in SCHEMAS]))
 @pytest.mark.parametrize("seed", ["0", "1", "4242"])
 def test_generation_is_the_same_in_every_process(seed: str) -> None:
     environment = {**os.environ, "PYTHONHASHSEED": seed}
-    printed = subprocess.run(  # noqa: S603 - our own program
+    printed = subprocess.run(
         [sys.executable, "-c", PRINT_SCHEMAS],
         cwd=ROOT,
         env=environment,

@@ -338,7 +338,7 @@ def program(body: str) -> subprocess.CompletedProcess[str]:
             return ""
     """
     source = textwrap.dedent(code) + textwrap.dedent(body)
-    return subprocess.run(  # noqa: S603 - our own program
+    return subprocess.run(
         [sys.executable, "-c", source], capture_output=True, text=True, timeout=60, check=False
     )
 

@@ -9,8 +9,7 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from perdure import wire
 from perdure.errors import ConfigError, DecodeError

@@ -134,7 +134,6 @@ class Messages(msgspec.Struct, frozen=True):
         return None
 
 
-
 def _tagged(raw: bytes) -> bytes:
     """What the system says, as the user's text."""
     block = members_of(raw)

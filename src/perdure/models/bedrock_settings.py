@@ -193,8 +193,6 @@ def _thinking(
 ) -> bool:
     """What a model needs to think, by its family. Whether it is Claude, and will."""
     reasoning = settings.reasoning or None
-    if reasoning is None:
-        return False
     if is_claude(model):
         forced = bool({"any", "tool"} & cast("Members", config.get("toolChoice", {})).keys())
         thinking, output = thinking_members(
@@ -205,8 +203,8 @@ def _thinking(
         if output:
             more["output_config"] = output
         return thinking.get("type") in {"enabled", "adaptive"}
-    effort = reasoning.effort or None
-    if effort is None:
+    effort = reasoning.effort if reasoning is not None else None
+    if not effort:
         return False
     if "openai." in model and effort in {"low", "medium", "high"}:
         more["reasoning_effort"] = effort
@@ -250,7 +248,11 @@ def _inference(settings: Request, more: Members, lost: Lost, *, thinks: bool) ->
         if claude:
             more["top_k"] = Raw(top_k)
         else:
-            lost.add("top_k", "only Claude has it by this name; see additionalModelRequestFields", "top_k")
+            lost.add(
+                "top_k",
+                "only Claude has it by this name; see additionalModelRequestFields",
+                "top_k",
+            )
     return made
 
 
@@ -289,6 +291,7 @@ _NOT_TAKEN = (
     "background",
 )
 _KNOWN = frozenset({"stop", "stop_sequences", "top_k", "cache_control", OWN})
+_OF_CLAUDE = frozenset({"thinking", "output_config"})
 
 
 def _others(settings: Request, out: Members, lost: Lost) -> None:
@@ -308,6 +311,8 @@ def _others(settings: Request, out: Members, lost: Lost) -> None:
         out["serviceTier"] = {"type": settings.service_tier}
     for name, raw in kept(settings).items():
         if name in _KNOWN or raw == b"null":
+            continue
+        if name in _OF_CLAUDE and is_claude(settings.model or ""):
             continue
         if name in _OWN_SETTINGS:
             out[name] = _merged(out.get(name), Raw(raw))

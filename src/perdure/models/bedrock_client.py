@@ -1,0 +1,166 @@
+"""Requests to AWS: signed by botocore, or with an API key of Bedrock's own."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Protocol, cast
+
+from perdure.clock import Clock
+from perdure.errors import ConfigError, MissingKey
+from perdure.models.bedrock_events import load
+from perdure.models.body import Body
+from perdure.models.client import Hooks, HttpClient, HttpRequest, Key, Timeouts
+from perdure.models.keyed import KeyedClient, Refusal
+
+if TYPE_CHECKING:
+    from perdure.models.transport import Answer
+
+SERVICE = "bedrock"
+"""What signatures are made for; the address says bedrock-runtime."""
+
+
+class Credentials(Protocol):
+    """What signs a request: botocore's frozen credentials, say."""
+
+    @property
+    def access_key(self) -> str:
+        """The id of the key."""
+        ...
+
+    @property
+    def secret_key(self) -> str:
+        """The key, which is never sent."""
+        ...
+
+    @property
+    def token(self) -> str | None:
+        """The token of a session, if there is one."""
+        ...
+
+
+class _Session(Protocol):
+    def get_credentials(self) -> _Refreshed | None: ...
+    def get_config_variable(self, name: str) -> str | None: ...
+
+
+class _Refreshed(Protocol):
+    def get_frozen_credentials(self) -> Credentials: ...
+
+
+@cache
+def _session() -> _Session:
+    """botocore's own way to the usual places: variables, files, roles."""
+    return cast("_Session", load("session").Session())
+
+
+def default_region() -> str:
+    """The region that the environment names.
+
+    Raises:
+        ConfigError: It names none.
+    """
+    for variable in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+        if region := os.environ.get(variable, "").strip():
+            return region
+    region = _session().get_config_variable("region") or ""
+    if not region:
+        raise ConfigError("no AWS region: set AWS_REGION, or give Bedrock(region=...)")
+    return region
+
+
+def default_credentials() -> Credentials:
+    """The credentials of the environment. May wait for the network.
+
+    Raises:
+        MissingKey: There are none.
+    """
+    found = _session().get_credentials()
+    if found is None:
+        raise MissingKey(SERVICE, ("AWS_BEARER_TOKEN_BEDROCK", "AWS_ACCESS_KEY_ID"))
+    return found.get_frozen_credentials()
+
+
+class _Signing(dict[str, str]):
+    """Headers that hold secrets, and the credentials to sign with."""
+
+    credentials: Credentials | None = None
+
+
+class SigningClient(KeyedClient):
+    """Sends requests that are signed, unless they carry a key.
+
+    Args:
+        region: Gives the region to sign for.
+        credentials: Gives what to sign with, on a thread, for each request without a key.
+    """
+
+    def __init__(
+        self,
+        base_url: str | Callable[[], str],
+        *,
+        api_key: Key | None,
+        region: Callable[[], str],
+        credentials: Callable[[], Credentials],
+        refusal: Refusal,
+        headers: Mapping[str, str] | None,
+        user_agent: str | None,
+        timeouts: Timeouts | None,
+        hooks: Hooks | None,
+        clock: Clock | None,
+    ) -> None:
+        super().__init__(
+            base_url,
+            api_key=api_key,
+            key_header="Authorization",
+            refusal=refusal,
+            headers=headers,
+            user_agent=user_agent,
+            timeouts=timeouts,
+            hooks=hooks,
+            clock=clock,
+        )
+        self._region = region
+        self._credentials = credentials
+
+    async def _both_headers(self, accept: str) -> tuple[dict[str, str], dict[str, str]]:
+        shown, found = await HttpClient._both_headers(self, accept)
+        secret = _Signing(found)
+        if not any(name.lower() == "authorization" for name in secret):
+            secret.credentials = await asyncio.to_thread(self._credentials)
+            if secret.credentials.token:
+                secret["X-Amz-Security-Token"] = secret.credentials.token
+        return shown, secret
+
+    async def _post(self, request: HttpRequest, secret: dict[str, str], body: Body) -> Answer:
+        if isinstance(secret, _Signing) and secret.credentials is not None:
+            secret = secret | signature(request.url, body, secret.credentials, self._region())
+        return await super()._post(request, secret, body)
+
+
+class _Signer(Protocol):
+    def add_auth(self, request: _Signed) -> None: ...
+
+
+class _Signed(Protocol):
+    headers: Mapping[str, str]
+
+
+def signature(url: str, body: Body, credentials: Credentials, region: str) -> dict[str, str]:
+    """The headers that sign a request."""
+    from yarl import URL
+
+    digest = hashlib.sha256()
+    for fragment in body.fragments:
+        digest.update(fragment)
+    headers = {"Content-Type": "application/json", "X-Amz-Content-SHA256": digest.hexdigest()}
+    # The address as it is sent: yarl spells some characters in its own way.
+    request = cast(
+        "_Signed",
+        load("awsrequest").AWSRequest(method="POST", url=str(URL(url)), headers=headers),
+    )
+    cast("_Signer", load("auth").SigV4Auth(credentials, SERVICE, region)).add_auth(request)
+    return {name: value for name, value in request.headers.items() if name != "Content-Type"}

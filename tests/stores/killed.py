@@ -78,7 +78,7 @@ def main() -> None:
         importlib.import_module("perdure.stores.postgres")  # once, not in every child
     for spot in sys.stdin.read().splitlines():
         status, names = fork(opener, sys.argv[2:], spot)
-        print(f"{spot}\t{status}\t{','.join(names)}", flush=True)
+        sys.stdout.write(f"{spot}\t{status}\t{','.join(names)}\n")
 
 
 if __name__ == "__main__":

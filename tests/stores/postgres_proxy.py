@@ -41,6 +41,7 @@ class Between:
     """Listens where a client thinks the server is."""
 
     def __init__(self, url: str) -> None:
+        self._url = url
         self._parameters = conninfo_to_dict(url)
         self._streams: list[Stream] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -62,9 +63,7 @@ class Between:
         server = await asyncio.start_unix_server(self._accept, path)
         try:
             yield make_conninfo(
-                **{**self._parameters, "host": str(directory), "port": 5432},
-                sslmode="disable",
-                gssencmode="disable",
+                self._url, host=str(directory), port=5432, sslmode="disable", gssencmode="disable"
             )
         finally:
             server.close()
@@ -206,8 +205,8 @@ class Pooler(Between):
     async def _open(self, startup: bytes) -> None:
         server = await self.upstream()
         server.writer.write(startup)
-        greeting = b""
-        while not greeting or kind != b"Z":
+        greeting = kind = b""
+        while kind != b"Z":
             kind, message = await server.message()
             greeting += message
         self._greeting = greeting

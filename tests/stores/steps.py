@@ -6,6 +6,7 @@ Whoever looks at the store after a crash sees the first steps whole and nothing 
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import NamedTuple
 
@@ -24,12 +25,12 @@ CUTS = (1, 3, 5, 6, 8)
 
 BLOB = b"a picture"
 
-_EACH: dict[Point, int] = {"begin": 4, "checked": 3, "told": 4}
-"""Of the points where nothing is in the making, some are enough."""
+_EACH: dict[Point, int] = {"begin": 4, "checked": 3, "written": 2, "told": 4}
+"""Every commit is broken off before and after; of the other points some are enough."""
 
 
 def spots() -> list[tuple[Point, int]]:
-    """Where processes are killed: every point, at every transaction or at some."""
+    """Where processes are killed."""
     return [(point, n) for point in POINTS for n in range(1, 14, _EACH.get(point, 1))]
 
 
@@ -76,11 +77,11 @@ class Drive:
     def steps(self) -> list[Step]:
         made = header(self.root)
         return [
-            Step("create", lambda: self._create(), lambda: self._at_least(CUTS[0])),
+            Step("create", self._create, lambda: self._at_least(CUTS[0])),
             Step("lease", self.lease, self._unseen),
             *(
                 Step(f"append {end}", self._append(start, end), self._reaches(end))
-                for start, end in zip(CUTS, CUTS[1:], strict=False)
+                for start, end in itertools.pairwise(CUTS)
             ),
             Step("put", lambda: self._put("m1"), lambda: self._was_put(1)),
             Step("stop", lambda: self._put("stop"), lambda: self._was_put(2)),

@@ -238,8 +238,9 @@ def test_the_writer_outlives_event_loops(tmp_path: Path) -> None:
     async def abandon() -> None:
         await store.create(header())
         gate.hold("commit")
-        asyncio.ensure_future(store.create(header("s2")))  # noqa: RUF006 - it is abandoned
+        abandoned = asyncio.ensure_future(store.create(header("s2")))
         await asyncio.to_thread(gate.wait)
+        assert not abandoned.done()
 
     asyncio.run(abandon())
     gate.release()  # its loop is closed now

@@ -74,7 +74,8 @@ def losses(request: ModelRequest) -> tuple[Loss, ...]:
 
 
 def _view(request: ModelRequest) -> View:
-    dialect = Converse(is_claude(request.settings.model or ""))
+    model = request.settings.model or ""
+    dialect = Converse(claude=is_claude(model), nova="nova" in model)
     return Turns.of(request.input, (_TURNS, dialect), dialect)
 
 

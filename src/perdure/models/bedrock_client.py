@@ -53,7 +53,7 @@ class _Refreshed(Protocol):
 
 @cache
 def _session() -> _Session:
-    """botocore's own way to the usual places: variables, files, roles."""
+    """The usual places, as botocore looks for them: variables, files, roles."""
     return cast("_Session", load("session").Session())
 
 

@@ -102,11 +102,12 @@ class Converse(msgspec.Struct, frozen=True):
     """How Converse writes a transcript.
 
     Attributes:
-        claude: Whether the model is Claude, which takes documents in what a tool gave, and no
-            videos or sounds.
+        claude: Whether the model is Claude, which takes no videos and no sounds.
+        nova: Whether the model is Nova, which takes no documents in what a tool gave.
     """
 
     claude: bool
+    nova: bool
 
     def call_id(self, call_id: str) -> str:
         return legal_id(call_id, CALL_ID)
@@ -222,7 +223,7 @@ class Converse(msgspec.Struct, frozen=True):
             block = self._block(part, lost, at, user=True)
             if block is None:
                 continue
-            if "audio" in block or ("document" in block and not self.claude):
+            if "audio" in block or ("document" in block and self.nova):
                 lost.add(part.type, "sent by the user, after the tool's result", at)
                 beside.append(block)
             else:

@@ -84,7 +84,12 @@ def settings_members(settings: Request, seen: Seen, lost: Lost) -> Members:
     if config:
         out["toolConfig"] = config
     more: Members = {}
-    thinks = _thinking(settings, model, seen, config, more, lost)
+    forced = bool({"any", "tool"} & cast("Members", config.get("toolChoice", {})).keys())
+    if is_claude(model):
+        thinks = _claude_thinking(settings, seen, more, lost, forced=forced)
+    else:
+        thinks = False
+        _effort(settings, model, more, lost)
     inference = _inference(settings, more, lost, thinks=thinks)
     if thinks and "maxTokens" not in inference:
         inference["maxTokens"] = max_tokens(settings)
@@ -156,7 +161,9 @@ def _function(tool: FunctionTool, lost: Lost) -> list[Members]:
 def _own_tool(tool: UnknownTool) -> Members:
     members = members_of(tool.source.raw)
     members.pop("type", None)
-    return {tool.type.removeprefix(f"{PROVIDER}:"): members}
+    # A tool whose own members have a type has them in one named `config`.
+    value: object = members.get("config", members)
+    return {tool.type.removeprefix(f"{PROVIDER}:"): value}
 
 
 def _stub(name: str) -> Members:
@@ -188,33 +195,34 @@ def _choice(choice: object, names: Sequence[str], lost: Lost) -> Members:
 # --- thinking -----------------------------------------------------------------------------
 
 
-def _thinking(
-    settings: Request, model: str, seen: Seen, config: Members, more: Members, lost: Lost
+def _claude_thinking(
+    settings: Request, seen: Seen, more: Members, lost: Lost, *, forced: bool
 ) -> bool:
-    """What a model needs to think, by its family. Whether it is Claude, and will."""
-    reasoning = settings.reasoning or None
-    if is_claude(model):
-        forced = bool({"any", "tool"} & cast("Members", config.get("toolChoice", {})).keys())
-        thinking, output = thinking_members(
-            settings, lost, forced=forced, calls_without_thought=seen.calls_without_thought
-        )
-        if thinking:
-            more["thinking"] = thinking
-        if output:
-            more["output_config"] = output
-        return thinking.get("type") in {"enabled", "adaptive"}
-    effort = reasoning.effort if reasoning is not None else None
+    """Whether Claude will think."""
+    thinking, output = thinking_members(
+        settings, lost, forced=forced, calls_without_thought=seen.calls_without_thought
+    )
+    if thinking:
+        more["thinking"] = thinking
+    if output:
+        more["output_config"] = output
+    return thinking.get("type") in {"enabled", "adaptive"}
+
+
+def _effort(settings: Request, model: str, more: Members, lost: Lost) -> None:
+    """How much to think, in the words of each family."""
+    effort = settings.reasoning.effort if settings.reasoning else None
     if not effort:
-        return False
-    if "openai." in model and effort in {"low", "medium", "high"}:
+        return
+    known = effort in {"low", "medium", "high"}
+    if known and "openai." in model:
         more["reasoning_effort"] = effort
-    elif "qwen" in model and effort in {"low", "medium", "high"}:
+    elif known and "qwen" in model:
         more["reasoning_config"] = effort
-    elif "nova-2" in model and effort in {"low", "medium", "high"}:
+    elif known and "nova-2" in model:
         more["reasoningConfig"] = {"type": "enabled", "maxReasoningEffort": effort}
     else:
         lost.add(effort, "the model knows no such effort", "reasoning.effort")
-    return False
 
 
 # --- the rest -------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """Answers of Converse, whole or in a stream, as events.
 
-A whole answer goes the way of a stream whose blocks come in one piece each, so both give the same.
-A text block is a part of a message, a thought an item, a tool call a call; a block of any other kind
-is an item of the type `bedrock:KIND` with the block in its member `block`.
+A whole answer goes the way of a stream whose blocks come in one piece each, so both give the
+same. A text block is a part of a message, a thought an item, a tool call a call; a block of any
+other kind is an item of the type `bedrock:KIND` with the block in its member `block`.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class _Block:
 
     def __init__(self, index: int, kind: _Kind, name: str, members: dict[str, Raw]) -> None:
         self.index = index
-        self.kind = kind
+        self.kind: _Kind = kind
         self.name = name
         self.members = members
         self.text: list[str] = []
@@ -272,6 +272,8 @@ class ConverseAssembler:
             block.citations.append(delta.citation)
         elif bytes(delta.tool_result) != b"null" and block.kind == "other":
             block.content += msgspec.json.decode(delta.tool_result, type=list[Raw])
+        elif block.kind == "other":
+            block.members.update(members_of(members_of(data).get("delta", b"{}")))
         else:
             raise DecodeError(f"a {block.name} block takes no such delta", source=data)
 

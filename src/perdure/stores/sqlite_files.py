@@ -26,7 +26,8 @@ T = TypeVar("T")
 _READERS = 4
 _CHANGES = 1000  # rows changed between checkpoints
 _ATTEMPTS = 20  # for one that has to wait for readers and writers
-_LONG = 8000  # pages: a log that others keep from being begun anew
+_PAUSE = 0.5  # seconds that a writer pauses for a checkpoint, at most
+_LONG = 4000  # pages: a log that others keep from being begun anew
 
 
 class _Unprepared(Exception):
@@ -40,7 +41,7 @@ class File:
         self.path = path
         self.users = 0
         self.checkpoints = Checkpointer(path)
-        self.writer = Writer(path, at=at, patience=patience, committed=self.checkpoints.committed)
+        self.writer = Writer(path, at=at, patience=patience, checkpoints=self.checkpoints)
         self._at = at
         self._threads = ThreadPoolExecutor(_READERS, thread_name_prefix="perdure-sqlite-read")
         self._idle: queue.SimpleQueue[Connection] = queue.SimpleQueue()
@@ -115,6 +116,12 @@ class Checkpointer:
         self._changes = 0
         self._closing = False
         self._thread: threading.Thread | None = None
+        self._clear = threading.Event()
+        self._clear.set()
+
+    def wait(self) -> None:
+        """Wait as long as a checkpoint needs the writer to pause; never long."""
+        self._clear.wait(_PAUSE)
 
     def committed(self, changes: int) -> None:
         """Count what a transaction changed. Called by the writer's thread."""
@@ -149,26 +156,28 @@ class Checkpointer:
         while mode := self._next():
             with contextlib.suppress(Error, OSError):  # the next one does what this one could not
                 connection = connection or connect(self._path, timeout=0.25)
-                _checkpoint(connection, mode)
+                self._checkpoint(connection, mode)
         if connection is not None:
             connection.close()
+
+    def _checkpoint(self, connection: Connection, mode: str) -> None:
+        for _ in range(_ATTEMPTS):
+            busy, pages, _ = connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
+            if mode == "PASSIVE" and pages > _LONG:
+                # A writer that never pauses keeps the log from being begun anew.
+                self._clear.clear()
+                try:
+                    connection.execute("PRAGMA wal_checkpoint(RESTART)")
+                finally:
+                    self._clear.set()
+            if not busy:
+                return
 
     def _next(self) -> str:
         with self._wake:
             self._wake.wait_for(lambda: self._wanted or self._closing)
             mode, self._wanted = self._wanted, ""
             return mode
-
-
-def _checkpoint(connection: Connection, mode: str) -> None:
-    pages = 0
-    for _ in range(_ATTEMPTS):
-        busy, pages, _ = connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
-        if not busy:
-            break
-    if mode == "PASSIVE" and pages > _LONG:
-        # Writers that never pause keep the log from being begun anew: let them wait for once.
-        connection.execute("PRAGMA wal_checkpoint(RESTART)")
 
 
 # --- which files are open --------------------------------------------------------------

@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from sqlite3 import Connection
-from typing import NamedTuple, TypeVar, cast
+from typing import NamedTuple, Protocol, TypeVar, cast
 
 from perdure.errors import ConfigError, PerdureError, StoreFailed
 from perdure.stores.points import At
@@ -31,6 +31,18 @@ from perdure.stores.sqlite_schema import prepare
 T = TypeVar("T")
 
 _MOST = 512  # members of a group, at most
+
+
+class Checkpoints(Protocol):
+    """Whoever moves what was committed into the database."""
+
+    def committed(self, changes: int) -> None:
+        """Count what a transaction changed."""
+        ...
+
+    def wait(self) -> None:
+        """Wait as long as a checkpoint needs the writer to pause; never long."""
+        ...
 
 
 class _Job(NamedTuple):
@@ -56,16 +68,14 @@ class Writer:
         path: The file; it is made, with its directory, before the first work.
         at: Called at every stop point.
         patience: Seconds to wait for the lock of another process.
-        committed: Called after every commit, with how much the transaction changed.
+        checkpoints: Told of every commit, and asked for leave to begin.
     """
 
-    def __init__(
-        self, path: Path, *, at: At, patience: float, committed: Callable[[int], None]
-    ) -> None:
+    def __init__(self, path: Path, *, at: At, patience: float, checkpoints: Checkpoints) -> None:
         self._path = path
         self._at = at
         self._patience = patience
-        self._committed = committed
+        self._checkpoints = checkpoints
         self._queue: deque[_Job] = deque()
         self._wake = threading.Condition()
         self._most = _MOST
@@ -140,6 +150,7 @@ class Writer:
         return [job for job in jobs if not job.future.cancelled()]
 
     def _serve_group(self) -> None:
+        self._checkpoints.wait()
         connection = self._begin()
         jobs = self._take(
             self._most
@@ -190,7 +201,7 @@ class Writer:
             self._at("committed")
         except Exception as error:
             raise _CommitFailed(f"the outcome of a commit is unknown: {error}") from error
-        self._committed(connection.total_changes - before)
+        self._checkpoints.committed(connection.total_changes - before)
         return outcomes
 
     def _member(self, connection: Connection, job: _Job) -> _Outcome:

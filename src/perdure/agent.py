@@ -247,8 +247,8 @@ class Agent:
         """
         await check_model(self._resolved.model)
         config = self._config(await self._instructions())
-        if recording is not None and config.recorder is None:
-            config = dataclasses.replace(config, recorder=recording.write_record)
+        if recording is not None:
+            config = _recorded(config, recording)
         return begin(
             transcript,
             opening,
@@ -316,6 +316,16 @@ class Agent:
             clock=self.clock,
             ids=self.ids,
         )
+
+
+def _recorded(config: Config, recording: Recording) -> Config:
+    """A config whose tools' records and questions go into the log too."""
+    asks = config.elicitor
+    return dataclasses.replace(
+        config,
+        recorder=config.recorder or recording.write_record,
+        elicitor=recording.elicitor(asks) if asks is not None else None,
+    )
 
 
 def _with_sealed_reasoning(settings: Request) -> Request:

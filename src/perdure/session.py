@@ -28,6 +28,7 @@ from perdure.loop import (
     check_answers,
     check_opening,
     holds_up,
+    refuse_references,
     unanswered,
     unhide,
 )
@@ -348,6 +349,7 @@ class Session:
         taken: asyncio.Future[bool] | None = None,
     ) -> None:
         item, hidden = unhide(given)
+        refuse_references((item,))
         taking = self._handle is not None and not self._handle.done and self._handle.taking
         waiting = Waiting(
             id=self._agent.ids.new("queued_"),

@@ -60,6 +60,7 @@ from tests.loop.fakes import (
     ran,
     says,
     texts,
+    until_told,
 )
 
 SECRET = "the guard's own words"
@@ -512,6 +513,21 @@ async def test_a_hook_that_fails_says_so_in_the_failure() -> None:
     assert isinstance(failed.value.cause, Failure)
     assert outputs(failed.value.result.items) == [("c1", "ok")]
     assert failed.value.result.pending == ()
+
+
+async def test_tools_that_run_beside_a_guard_s_stop_are_not_told_its_words() -> None:
+    @after_tool_call
+    async def guard(info: ToolResultInfo) -> None:
+        if info.call.call_id == "c1":
+            raise Guard(SECRET)
+
+    model = ScriptedModel([turn(call("a", {}, "c1"), call("b", {}, "c2"))])
+    tools = [Tool("a"), Tool("b", until_told)]
+    config = Config(model=model, tools=tools, middleware=[guard], clock=FakeClock())
+    told = await ran(config, "go")
+    assert (told.end.reason, told.end.cause) == ("stopped", "guard")
+    assert dict(outputs(told.end.items))["c2"].startswith("stopped: ")
+    nowhere(told.events)
 
 
 async def test_a_guard_that_stops_a_model_in_mid_stream_leaves_no_open_call() -> None:

@@ -88,7 +88,7 @@ async def quiet() -> None:
     """Let every task run until nothing is left that could."""
     ready: Sequence[object] = asyncio.get_running_loop()._ready  # type: ignore[attr-defined]
     await asyncio.sleep(0)
-    while ready:
+    while ready:  # noqa: ASYNC110
         await asyncio.sleep(0)
 
 
@@ -598,18 +598,21 @@ class Machine(RuleBasedStateMachine):
         self.policy.armed.clear()
         self.guard.set()
         self.session.steer("the last word")
-        async with self.session:
-            await quiet()
+        leaving = asyncio.get_running_loop().create_task(self.leave())
+        await quiet()
         self.tools.released.set()
-        for _ in range(20):
-            self.session.abort("the end")
+        for _ in range(12):
             await self.clock.advance(5)
             await quiet()
         async with asyncio.timeout(5):
+            await leaving
             for task in self.running:
-                with contextlib.suppress(ConfigError):
-                    await task
+                await task
         await quiet()
+
+    async def leave(self) -> None:
+        async with self.session:
+            pass
 
 
 def output_for(call_id: str) -> FunctionCallOutput:

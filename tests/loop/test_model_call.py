@@ -22,6 +22,7 @@ from perdure.loop import (
     Retry,
     RunEnd,
     ToolStart,
+    is_retryable,
     run,
 )
 from perdure.testing import FakeClock, ScriptedModel, attempts, call, error, fail, text, turn
@@ -221,6 +222,15 @@ async def test_what_is_worth_another_attempt(raised: Exception, again: bool) -> 
     told = await ran(Config(model=model, retry=NO_WAIT), "go")
     assert told.end.reason == ("done" if again else "error")
     assert told.end.error is (None if again else raised)
+
+
+async def test_a_model_of_one_s_own_may_raise_the_status_alone() -> None:
+    model = ScriptedModel([attempts(error(Rejected("busy", status=503)), "ok")])
+    told = await ran(Config(model=model, retry=NO_WAIT), "go")
+    assert told.end.reason == "done"
+    assert is_retryable(Rejected("slow down", status=429))
+    assert not is_retryable(Rejected("no", status=400))
+    assert not is_retryable(rejection("pay first", status=429, code="insufficient_quota"))
 
 
 async def test_a_revised_request_is_the_one_that_is_sent_and_told() -> None:

@@ -124,6 +124,19 @@ def test_a_conversation_that_a_server_holds_is_refused(settings: wire.Request) -
         Agent(ScriptedModel([]), settings=settings)
 
 
+async def test_a_reference_to_an_item_that_a_server_holds_is_refused() -> None:
+    reference = wire.ItemReference(id="msg_1")
+    model = ScriptedModel(["hi"])
+    with pytest.raises(ConfigError):
+        await Agent(model).run([reference, user("go")])
+    session, _ = listening(Agent(model))
+    with pytest.raises(ConfigError):
+        session.steer(reference)
+    told = await ran(Config(model=model), reference, "go")
+    assert told.names == ["run_end"]
+    assert model.requests == []
+
+
 async def test_the_last_answer_is_sent_again_byte_for_byte() -> None:
     said = [
         wire.decode_item(

@@ -218,7 +218,11 @@ def said(response: Response) -> Iterator[object]:
             case FunctionCall():
                 yield [item.call_id, item.name, item.arguments]
             case Reasoning():
-                yield [text_of(item.summary), text_of(item.content or ()), item.encrypted_content]
+                yield [
+                    text_of(item.summary),
+                    text_of(item.content or ()),
+                    item.encrypted_content or None,
+                ]
             case _:
                 yield encode(item).decode()
 

@@ -1,7 +1,8 @@
 """A program that drives sessions in processes that kill themselves at stop points.
 
 `python -m tests.stores.killed MODULE:CLASS ARGUMENTS... < spots` reads `PREFIX POINT NUMBER` a
-line, forks for each, and writes the names of the steps that its child was told were done.
+line, forks for each, and writes what its child was told: the names of the steps that were done, or
+the agent's answer.
 """
 
 from __future__ import annotations
@@ -11,12 +12,17 @@ import importlib
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Callable
 from typing import cast
 
 from perdure.log.store import Store
 from perdure.stores.points import At, Point
+from tests.stores.agent_killed import converse
 from tests.stores.steps import Drive, run
+
+CHARGES = os.environ.get("CHARGES", "")
+"""If set, an agent charges a card instead, each in a file of this directory."""
 
 Opener = Callable[..., Store]
 
@@ -43,10 +49,14 @@ def killing(point: Point, number: int) -> At:
 
 
 async def child(opener: Opener, arguments: list[str], prefix: str, at: At, pipe: int) -> None:
-    drive = Drive(opener(*arguments, at=at), prefix)
-    async for name in run(drive):
-        os.write(pipe, f"{name}\n".encode())
-    await drive.store.close()
+    store = opener(*arguments, at=at)
+    if CHARGES:
+        text = await converse(store, prefix, os.path.join(CHARGES, prefix))  # noqa: PTH118
+        os.write(pipe, f"{text}\n".encode())
+    else:
+        async for name in run(Drive(store, prefix)):
+            os.write(pipe, f"{name}\n".encode())
+    await store.close()
 
 
 def fork(opener: Opener, arguments: list[str], spot: str) -> tuple[int, list[str]]:
@@ -62,6 +72,8 @@ def fork(opener: Opener, arguments: list[str], spot: str) -> tuple[int, list[str
             filled = [argument.replace("{}", prefix) for argument in arguments]
             asyncio.run(child(opener, filled, prefix, at, writing))
             status = 0
+        except BaseException:  # noqa: BLE001 - the parent's frames must not go on in the child
+            traceback.print_exc()
         finally:
             os._exit(status)
     os.close(writing)

@@ -122,8 +122,8 @@ async def test_of_two_drivers_one_dispatches(opener: Opener) -> None:
             return "refused"
         return lease.holder
 
-    outcomes = await asyncio.gather(attempt(one, lost, 1), attempt(two, won, 2))
-    assert outcomes == ["refused", "second"]
+    outcomes = tuple(await asyncio.gather(attempt(one, lost, 1), attempt(two, won, 2)))
+    assert outcomes == ("refused", "second")
     assert list((await one.read("s1")).lines) == [dispatch(2)[0].line]
     await one.close()
     await two.close()

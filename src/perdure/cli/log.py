@@ -15,7 +15,7 @@ import click
 import msgspec
 
 from perdure.cli.text import one_line
-from perdure.errors import NoSession, PerdureError
+from perdure.errors import PerdureError
 from perdure.log import (
     Filters,
     Reading,
@@ -24,15 +24,12 @@ from perdure.log import (
     read_lines,
     read_session,
 )
+from perdure.log.origins import origins_of
 from perdure.log.store import Store
 from perdure.log.timeline import entry_line, item_line, short_id
 from perdure.stores import open_store
 
 T = TypeVar("T")
-
-MAX_ORIGINS = 64
-"""How far back forks are followed."""
-
 
 class Unusable(click.ClickException):
     """There is nothing to look at."""
@@ -239,15 +236,7 @@ def _read(session: str, url: str | None, *, verify: bool) -> Reading:
 async def _stored(store: Store, session: str, *, verify: bool) -> Reading:
     named = (await store.list(Filters(name=session), limit=1)).sessions
     stored = await store.read(named[0].id if named else session)
-    origins: list[Session] = []
-    header = stored.header
-    while header.base and header.parent_session and len(origins) < MAX_ORIGINS:
-        try:
-            origin = await store.read(header.parent_session)
-        except NoSession:
-            break
-        origins.append(read_lines(origin.header, origin.lines, verify=False).session)
-        header = origin.header
+    origins = await origins_of(store, stored.header)
     return read_lines(stored.header, stored.lines, verify=verify, origins=origins)
 
 

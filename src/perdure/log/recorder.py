@@ -122,6 +122,7 @@ class Recorder:
         self._landed: dict[str, ToolEnd] = {}  # outputs that are known and wait for their place
         self._written: set[str] = set()  # calls whose output stands before its item is told
         self._unhashed: set[str] = set()
+        self._parents: dict[str, str] = {}  # of nested calls, which are no items
 
     def note(self, event: Event) -> AppendTicket:
         """Take an event. Raises as `Ledger.note` says."""
@@ -155,6 +156,14 @@ class Recorder:
         body = {"ns": namespace, "data": data, "call_id": call_id}
         await self.appender.add([Draft("custom", body)])
 
+    async def write_question(self, call_id: str, data: Json) -> str:
+        """Write a part of an elicitation, durably; the entry's id."""
+        while call_id in self._parents:
+            call_id = self._parents[call_id]
+        draft = self._custom("elicitation", data, call_id=call_id)
+        await self.appender.add([draft])
+        return draft.id
+
     # --- groups ----------------------------------------------------------------------------
 
     def _add(self, *drafts: Draft) -> None:
@@ -175,6 +184,7 @@ class Recorder:
         self._batch.clear()
         self._landed.clear()
         self._written.clear()
+        self._parents.clear()
         if self._settings is not None:
             self._requests.settle(self._settings)
         body: Json = {"run_id": event.run_id, "phase": "start", "source": event.source}
@@ -371,6 +381,7 @@ class Recorder:
             return
         data: Json = {"call_id": event.call_id, "name": event.name, "parent": event.parent}
         if isinstance(event, ToolStart):
+            self._parents[event.call_id] = event.parent
             data |= {"phase": "start", "arguments": event.arguments}
         else:
             data |= {"phase": "end", "error": str(event.error) if event.error else None}

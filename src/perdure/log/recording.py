@@ -16,9 +16,11 @@ from perdure.clock import Clock, Ids, RandomIds, SystemClock
 from perdure.errors import CorruptLog, NameTaken
 from perdure.log.appender import Appender
 from perdure.log.context import item_of
+from perdure.log.elicitations import RecordedElicitor
 from perdure.log.entries import Json
 from perdure.log.header import Header, new_header
 from perdure.log.ids import new_session_id
+from perdure.log.origins import origins_of
 from perdure.log.reading import read_lines
 from perdure.log.recorded_requests import RequestLog
 from perdure.log.recorder import Keep, Recorder
@@ -38,7 +40,7 @@ from perdure.log.store import Filters, Lease, Store
 from perdure.log.timestamps import timestamp
 from perdure.loop import Answer, CallIds, PendingCall, Transcript, Trigger, Waiting
 from perdure.loop.config import visible_to_model
-from perdure.tools import Call, ToolSet
+from perdure.tools import Call, Elicitor, ToolSet
 from perdure.wire import Request
 
 
@@ -83,8 +85,14 @@ class Recording:
         return replay_answers(self.recorder.appender.view, self.session, tools)
 
     def waiting(self) -> tuple[Waiting, ...]:
-        """The inputs that are owed, for the queues of the next drive."""
-        owed = self.recorder.appender.view.queues.owed.values()
+        """The inputs that are owed, for the queues of the next drive.
+
+        Whoever takes them up owes them from now on; the end of the next drive closes what nobody
+        took up.
+        """
+        view = self.recorder.appender.view
+        self.recorder.claim(owed_inputs(view))
+        owed = view.queues.owed.values()
         return tuple(
             Waiting(
                 id=one.queue_id or one.id,
@@ -95,6 +103,10 @@ class Recording:
             )
             for one in owed
         )
+
+    def elicitor(self, elicitor: Elicitor) -> Elicitor:
+        """The same, with every question recorded before it is put, and every reply."""
+        return RecordedElicitor(elicitor, self.recorder)
 
     async def write_record(self, call: Call, namespace: str, data: object) -> None:
         """The `recorder` of a loop's config: a tool's own record, durable when it returns."""
@@ -152,9 +164,11 @@ async def go_on(
     keep: Keep = visible_to_model,
     clock: Clock | None = None,
     ids: Ids | None = None,
-    origins: Sequence[Session] = (),
+    origins: Sequence[Session] | None = None,
 ) -> Recording:
     """Take up a session, and mend what a crash left of it (LOG 9). The arguments are `record`'s.
+
+    What it was forked from is read from the store, unless `origins` gives it.
 
     Raises:
         CorruptLog: The session does not verify; nothing is written to it.
@@ -164,6 +178,8 @@ async def go_on(
     lease = await store.lease(session, holder=holder)
     try:
         stored = await store.read(session)
+        if origins is None:
+            origins = await origins_of(store, stored.header)
         reading = read_lines(stored.header, stored.lines, origins=origins)
         if reading.faults:
             first = reading.faults[0]
@@ -207,7 +223,6 @@ def _recording(  # noqa: PLR0917 - what both ways in have
         ids=ids,
         settings=settings,
         keep=keep,
-        queued=owed_inputs(view),
     )
     return Recording(store, lease, recorder)
 

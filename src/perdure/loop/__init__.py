@@ -46,7 +46,7 @@ from perdure.loop.decorators import (
     wrap_model_call,
     wrap_tool_call,
 )
-from perdure.loop.drive import Opening, can_continue, check_opening
+from perdure.loop.drive import Opening, can_continue, check_opening, refuse_references
 from perdure.loop.events import (
     Event,
     InputMode,
@@ -193,6 +193,7 @@ __all__ = [
     "on_message",
     "outcome_unknown",
     "refuse",
+    "refuse_references",
     "request_settings",
     "resolve_tools",
     "run",

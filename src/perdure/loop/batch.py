@@ -32,6 +32,7 @@ from perdure.loop.middleware import ToolCallInfo, ToolResultInfo
 from perdure.loop.pending import PendingCall, PendingReason
 from perdure.loop.state import Drive, keep
 from perdure.tools import (
+    Batch,
     BatchHooks,
     Effect,
     Enter,
@@ -278,7 +279,8 @@ async def _execute(drive: Drive, slots: Sequence[Slot]) -> None:
     ]
     sequential = len(chains(jobs, sequential=config.sequential)) == 1
     by_id = {slot.call.call_id: slot for slot in slots}
-    batch = executor.batch(jobs, _Hooks(drive, by_id, sequential=sequential))
+    hooks = _Hooks(drive, by_id, sequential=sequential)
+    hooks.batch = batch = executor.batch(jobs, hooks)
     with drive.signal.listening(lambda: batch.stop(str(drive.signal.cause))):
         await batch.run()
 
@@ -290,6 +292,7 @@ class _Hooks(BatchHooks):
         self._drive = drive
         self._slots = slots
         self._sequential = sequential
+        self.batch: Batch | None = None
         self._task = asyncio.current_task()
         """The task that waits for the batch."""
         self._failure: Exception | None = None
@@ -306,7 +309,7 @@ class _Hooks(BatchHooks):
             guard = _guard_in(error)
             if guard is None:
                 raise
-            self._failure = self._failure or guard
+            self._fail(guard)
             raise ToolError(STOPPED) from None
 
     async def on_start(self, job: Job) -> None:
@@ -365,8 +368,14 @@ class _Hooks(BatchHooks):
         try:
             yield
         except Exception as error:
-            self._failure = self._failure or error
+            self._fail(error)
             raise
+
+    def _fail(self, error: Exception) -> None:
+        """Note what ends the drive. Tools hear that a guard stopped it, and not what it said."""
+        self._failure = self._failure or error
+        if self.batch is not None and isinstance(error, Guard):
+            self.batch.stop(STOPPED)
 
 
 def _guard_in(error: Exception) -> Guard | None:

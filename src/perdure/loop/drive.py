@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from perdure.errors import (
     Aborted,
     CannotContinue,
+    ConfigError,
     Guard,
     InputRequired,
     NoPrompt,
@@ -25,7 +26,14 @@ from perdure.loop.state import Drive, Outcome, add, add_waiting
 from perdure.loop.transcript import Items, Transcript
 from perdure.loop.trigger import Hidden, unhide
 from perdure.loop.turn import run_turn
-from perdure.wire import FunctionCall, FunctionCallOutput, Item, Message, UnknownItem
+from perdure.wire import (
+    FunctionCall,
+    FunctionCallOutput,
+    Item,
+    ItemReference,
+    Message,
+    UnknownItem,
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,16 +121,31 @@ def check_opening(
         NoPrompt: There is neither.
         CannotContinue: The last item is nothing a model can answer.
         InputRequired: A call has no output.
+        ConfigError: An item is a reference to one that a server holds (DESIGN 5).
     """
     everything = [*transcript, *(unhide(given)[0] for given in prompts)]
     if not everything and not waiting:
         raise NoPrompt
+    refuse_references(everything)
     open_calls = unanswered(everything)
     if open_calls:
         raise InputRequired(tuple(call.call_id for call in open_calls))
     last = next((item for item in reversed(everything) if not is_note(item)), None)
     if not waiting and (last is None or not can_continue(last)):
         raise CannotContinue
+
+
+def refuse_references(items: Iterable[Item]) -> None:
+    """Refuse items that a server holds: the history is always sent whole.
+
+    Raises:
+        ConfigError: There is one.
+    """
+    for item in items:
+        if isinstance(item, ItemReference):
+            raise ConfigError(
+                f"{item.id!r} names an item that a server holds; give the item itself"
+            )
 
 
 def answering(transcript: Transcript, prompts: Sequence[Item | Hidden]) -> int:

@@ -12,7 +12,15 @@ import random
 from collections.abc import Callable
 from typing import cast
 
-from perdure.errors import ModelError, Overloaded, RateLimited, ServerFailed, Transport, Truncated
+from perdure.errors import (
+    ModelError,
+    Overloaded,
+    RateLimited,
+    Rejected,
+    ServerFailed,
+    Transport,
+    Truncated,
+)
 from perdure.loop.model import ModelRequest
 
 BASE_DELAY = 0.5
@@ -69,7 +77,10 @@ def is_retryable(error: Exception) -> bool:
     """
     if isinstance(error, RateLimited | Overloaded | ServerFailed | Transport | Truncated):
         return True
-    return isinstance(error, ModelError) and error.status in _RETRYABLE_STATUSES
+    status = error.status if isinstance(error, ModelError) else None
+    if type(error) is Rejected and status is not None:  # somebody's own model, which knows no more
+        return status == 429 or status >= 500 or status in _RETRYABLE_STATUSES
+    return status in _RETRYABLE_STATUSES
 
 
 def delay(attempt: int, error: Exception, chance: float) -> float:

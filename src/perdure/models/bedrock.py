@@ -14,7 +14,14 @@ from typing import cast
 from urllib.parse import quote
 
 from perdure.clock import Clock, Ids
-from perdure.errors import ContextTooLong, QuotaExhausted, RateLimited, Rejected
+from perdure.errors import (
+    ContextTooLong,
+    Overloaded,
+    QuotaExhausted,
+    RateLimited,
+    Rejected,
+    ServerFailed,
+)
 from perdure.loop.model import ModelRequest
 from perdure.models import failures
 from perdure.models.bedrock_client import (
@@ -154,6 +161,11 @@ class StreamDecoder(AnswerDecoder):
         super().__init__(assembler, EventStreamParser(frame_limit))
 
 
+_NAMED: dict[str, type[Rejected]] = {
+    "ThrottlingException": RateLimited,
+    "ModelNotReadyException": Overloaded,
+    "ModelErrorException": ServerFailed,
+}
 _TOO_LONG = ("input is too long", "too many input tokens", "exceed context limit")
 
 
@@ -166,8 +178,8 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes, *, now: float)
     cls: type[Rejected] = type(error)
     if code == "ServiceQuotaExceededException" or (status == 429 and "per day" in said):
         cls = QuotaExhausted
-    elif code == "ThrottlingException":
-        cls = RateLimited
+    elif code in _NAMED:
+        cls = _NAMED[code]
     elif status == 400 and any(words in said for words in _TOO_LONG):
         cls = ContextTooLong
     return as_class(cls, error, code=code)

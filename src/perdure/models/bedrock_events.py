@@ -6,6 +6,7 @@ after the event it carries, or `exception NAME`.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib import import_module
@@ -49,7 +50,9 @@ def _make_buffer() -> Callable[[], _Buffer]:
 
 @cache
 def _faults() -> tuple[type[Exception], ...]:
-    return cast("type[Exception]", load("eventstream").ParserError), ValueError, KeyError
+    """What botocore raises for a message that is none."""
+    own = cast("type[Exception]", load("eventstream").ParserError)
+    return own, struct.error, ValueError, KeyError
 
 
 class EventStreamParser:

@@ -10,7 +10,7 @@ import urllib.parse
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from perdure.clock import Ids, RandomIds
+from perdure.clock import Clock, Ids, RandomIds, SystemClock
 from perdure.errors import ConfigError
 from perdure.log.appending import check_batch
 from perdure.log.entries import AnyEntry
@@ -28,11 +28,13 @@ from perdure.log.store import (
 )
 from perdure.stores.asked import Change, Creation
 from perdure.stores.points import At, passing
+from perdure.stores.upkeep import Finding
 
 try:
     from perdure.stores import (
         postgres_append as appends,
         postgres_changes as changes,
+        postgres_doctor as doctor,
         postgres_reads as reads,
         postgres_schema as schemas,
     )
@@ -52,6 +54,7 @@ class PostgresStore:
         url: `postgresql://user@server/database`, with libpq's parameters.
         schema: Where the tables are; it is made when it is first used.
         connections: How many at most, for each event loop that uses the store.
+        clock: What the server's is compared with by `examine`; leases lapse by the server's.
         ids: What the nonces of fences come from.
         at: Called at every stop point.
     """
@@ -62,11 +65,13 @@ class PostgresStore:
         *,
         schema: str = "perdure",
         connections: int = 10,
+        clock: Clock | None = None,
         ids: Ids | None = None,
         at: At = passing,
     ) -> None:
         self.schema = schema
         self._pool = Pool(url, schema=schema, connections=connections, at=at)
+        self._clock = clock or SystemClock()
         self._ids = ids or RandomIds()
         self._at = at
         self._prepared = False
@@ -167,6 +172,12 @@ class PostgresStore:
     async def erase(self, session: str, fence: Fence, entries: Sequence[str]) -> int:
         asked = tuple(entries)
         return await self._write(lambda t: changes.erase(t, session, fence, asked))
+
+    # --- how it is -------------------------------------------------------------------------
+
+    async def examine(self) -> tuple[Finding, ...]:
+        """What is right with the server, and what is not."""
+        return await self._read(lambda t: doctor.examine(t, self._clock.wall() / 1e9))
 
     async def close(self) -> None:
         """Close the connections of this event loop."""

@@ -27,10 +27,11 @@ from perdure.log.store import (
     Stored,
     Summary,
 )
-from perdure.stores import sqlite_append, sqlite_changes, sqlite_reads
+from perdure.stores import sqlite_append, sqlite_changes, sqlite_doctor, sqlite_reads
 from perdure.stores.asked import Change, Creation
 from perdure.stores.points import At, passing
 from perdure.stores.sqlite_files import open_file
+from perdure.stores.upkeep import Finding
 
 
 class SqliteStore:
@@ -159,6 +160,12 @@ class SqliteStore:
         )
         self._file.checkpoints.want("TRUNCATE")
         return count
+
+    # --- how it is -------------------------------------------------------------------------
+
+    async def examine(self) -> tuple[Finding, ...]:
+        """What is right with the file, and what is not."""
+        return await self._file.read(lambda c: sqlite_doctor.examine(c, self.path))
 
     async def close(self) -> None:
         if not self._closed:

@@ -219,8 +219,7 @@ def _consume(connection: Connection, held: _Held, batch: Iterable[AnyEntry]) -> 
 def settle(connection: Connection, key: int) -> None:
     """Make what is there durable, by a change that has to be synchronised.
 
-    A process that was killed between writing and synchronising leaves what the next one reads and
-    a loss of power still takes. Whoever is told that something is held must be able to rely on it.
+    Whoever is told that something is held must be able to rely on it (`synchronise`).
     """
     connection.execute("UPDATE perdure_sessions SET settled = settled + 1 WHERE key = ?", (key,))
 

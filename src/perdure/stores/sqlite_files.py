@@ -17,7 +17,7 @@ from sqlite3 import Connection, Error
 from typing import TypeVar
 
 from perdure.stores.points import At
-from perdure.stores.sqlite_connection import PATIENCE, connect, failure
+from perdure.stores.sqlite_connection import PATIENCE, connect, failure, synchronise
 from perdure.stores.sqlite_schema import is_prepared
 from perdure.stores.sqlite_writer import Writer
 
@@ -83,6 +83,7 @@ class File:
         if not is_prepared(connection, self.path):
             connection.close()
             raise _Unprepared
+        synchronise(connection)
         connection.execute("PRAGMA query_only = ON")
         return connection
 

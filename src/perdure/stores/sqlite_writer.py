@@ -25,7 +25,7 @@ from typing import NamedTuple, Protocol, TypeVar, cast
 
 from perdure.errors import ConfigError, PerdureError, StoreFailed
 from perdure.stores.points import At
-from perdure.stores.sqlite_connection import connect, failure, patiently
+from perdure.stores.sqlite_connection import connect, failure, patiently, synchronise
 from perdure.stores.sqlite_schema import prepare
 
 T = TypeVar("T")
@@ -236,6 +236,7 @@ class Writer:
         try:
             prepare(connection, self._path)
             connection.execute("PRAGMA secure_delete = ON")  # what is erased is gone
+            synchronise(connection)
         except BaseException:
             connection.close()
             raise

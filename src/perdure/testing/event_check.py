@@ -284,7 +284,7 @@ class EventCheck:
             started = next((one for one in self._open if type(one) is type(event.item)), None)
         if started is None:
             self._fail("an item that ends has started")
-        self._open = [one for one in self._open if one is not started]
+        del self._open[next(n for n, one in enumerate(self._open) if one is started)]
         if isinstance(event.item, FunctionCall):
             self._rule(event.item.call_id not in self._seen, "a call id names one call")
             self._seen.add(event.item.call_id)

@@ -5,6 +5,7 @@ Out of scope: counting tokens. Five of the lines do that; their requests are rea
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from perdure.loop.transcript import Items
 from perdure.models.anthropic import StreamDecoder, losses, refusal, request_body, response
 from perdure.wire import FunctionCall, Message, Response, UnknownItem
 from tests.models.anthropic.reading import items_of, request_of, settings_of, system_of
+from tests.models.anthropic.test_stream import block, frame
 from tests.models.recorded import (
     CLOCK,
     Count,
@@ -167,6 +169,47 @@ def test_a_json_answer_where_a_stream_was_asked_gives_the_same_response(shared: 
         if not one.stream:
             events = in_pieces(decoder(one), one.answer, one.name)
             assert folded(events) == response(one.answer, request_of(one), ids=Count(), clock=CLOCK)
+
+
+def test_an_answer_that_is_streamed_says_the_same(shared: Path) -> None:
+    for one in answers(shared):
+        if not one.stream:
+            got = folded(whole(decoder(one), streamed(one.value)))
+            assert got == answer(one), one.name
+
+
+def streamed(value: dict[str, Any]) -> bytes:
+    """A whole message as a stream would bring it."""
+    told = {"stop_reason", "stop_sequence", "stop_details", "container"}
+    begun = {n: m for n, m in value.items() if n not in told} | {"content": []}
+    out = [frame({"type": "message_start", "message": begun})]
+    for index, content in enumerate(value["content"]):
+        out.append(block(index, *_pieces(dict(content))))
+    ended = {n: m for n, m in value.items() if n in told}
+    out.append(frame({"type": "message_delta", "delta": ended, "usage": value["usage"]}))
+    return b"".join([*out, frame({"type": "message_stop"})])
+
+
+def _pieces(content: dict[str, Any]) -> list[dict[str, Any]]:
+    """How a block begins, and its deltas."""
+    match content:
+        case {"type": "text", "text": text}:
+            cited = content.get("citations") or ()
+            deltas = [{"type": "text_delta", "text": piece} for piece in (text[:3], text[3:])]
+            notes = [{"type": "citations_delta", "citation": one} for one in cited]
+            return [{**content, "text": "", "citations": []}, *notes, *deltas]
+        case {"type": "thinking", "thinking": text, "signature": signature}:
+            return [
+                {**content, "thinking": "", "signature": ""},
+                {"type": "thinking_delta", "thinking": text},
+                {"type": "signature_delta", "signature": signature},
+            ]
+        case {"type": "tool_use", "input": given}:
+            text = json.dumps(given, ensure_ascii=False)
+            pieces = [{"type": "input_json_delta", "partial_json": p} for p in ("", text)]
+            return [{**content, "input": {}}, *pieces]
+        case _:
+            return [content]
 
 
 def test_recorded_errors_have_their_class_and_the_servers_words(shared: Path) -> None:

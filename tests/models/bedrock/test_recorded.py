@@ -39,6 +39,7 @@ pytest.importorskip("botocore")
 
 from perdure.models.bedrock import StreamDecoder, losses, path_of, refusal, request_body, response
 from tests.models.bedrock.reading import items_of, model_of, request_of, settings_of, system_of
+from tests.models.bedrock.streams import closed, delta, message, opened, start
 
 STREAMS = {
     "test_bedrock_model_stream": "message",
@@ -96,11 +97,11 @@ def test_every_answer_gives_its_items_its_end_and_its_usage(shared: Path) -> Non
     totals = [
         sum(column) for column in zip(*(usage_of(got) or () for _, got in found), strict=True)
     ]
-    assert totals == [0]
+    assert totals == [135528, 20498, 11480, 11995, 0]
     told = (
         [one.name, kinds(got), end_of(got), usage_of(got), list(said(got))] for one, got in found
     )
-    assert digest(told) == ""
+    assert digest(told) == "9a2d37bb96a500e0"
 
 
 def test_tokens_are_counted_once_and_add_up_as_the_api_adds_them(shared: Path) -> None:
@@ -149,6 +150,40 @@ def test_a_json_answer_where_a_stream_was_asked_gives_the_same_response(shared: 
         if not one.stream:
             events = in_pieces(decoder(one), one.answer, one.name)
             assert folded(events) == response(one.answer, request_of(one), ids=Count(), clock=CLOCK)
+
+
+def test_an_answer_that_is_streamed_says_the_same(shared: Path) -> None:
+    for one in answers(shared):
+        if not one.stream:
+            stream = streamed(one.value)
+            assert folded(whole(decoder(one), stream)) == answer(one), one.name
+
+
+def streamed(value: dict[str, Any]) -> bytes:
+    """A whole answer as a stream would bring it."""
+    out = [start()]
+    for index, block in enumerate(value["output"]["message"]["content"]):
+        out += [*_deltas(index, block), closed(index)]
+    told = {n: m for n, m in value.items() if n not in {"output", "stopReason"}}
+    stopped = message("messageStop", {"stopReason": value["stopReason"]})
+    return b"".join([*out, stopped, message("metadata", told)])
+
+
+def _deltas(index: int, block: dict[str, Any]) -> list[bytes]:
+    match block:
+        case {"text": text}:
+            return [delta(index, {"text": piece}) for piece in (text[:3], text[3:])]
+        case {"reasoningContent": {"reasoningText": told}}:
+            return [delta(index, {"reasoningContent": {n: m}}) for n, m in told.items()]
+        case {"toolUse": {"input": value, **use}}:
+            given = json.dumps(value, ensure_ascii=False)
+            pieces = [delta(index, {"toolUse": {"input": p}}) for p in (given[:1], given[1:])]
+            return [opened(index, {"toolUse": use}), *pieces]
+        case {"toolResult": {"content": content, **result}}:
+            found = [delta(index, {"toolResult": [one]}) for one in content]
+            return [opened(index, {"toolResult": result}), *found]
+        case _:
+            raise AssertionError(block)
 
 
 def test_recorded_errors_have_their_class_and_the_servers_words(shared: Path) -> None:

@@ -201,6 +201,29 @@ def test_a_json_answer_where_a_stream_was_asked_gives_the_same_response(shared: 
             assert folded(events) == response(one.answer, request_of(one), ids=Count(), clock=CLOCK)
 
 
+def test_an_answer_that_is_streamed_says_the_same(shared: Path) -> None:
+    for one in answers(shared):
+        if not one.stream:
+            got = folded(whole(decoder(one), streamed(one.value)))
+            assert got == answer(one), one.name
+
+
+def streamed(value: dict[str, Any]) -> bytes:
+    """A whole answer as a stream would bring it, each part in a frame and text in two."""
+    (candidate,) = value["candidates"]
+    named = {n: value[n] for n in ("responseId", "modelVersion") if n in value}
+    parts = [p for part in candidate["content"].get("parts", []) for p in _pieces(part)]
+    frames = [{"candidates": [{"content": {"parts": [part]}}], **named} for part in parts]
+    frames.append({**value, "candidates": [{**candidate, "content": {"role": "model"}}]})
+    return b"".join(b"data: %b\n\n" % json.dumps(frame).encode() for frame in frames)
+
+
+def _pieces(part: dict[str, Any]) -> list[dict[str, Any]]:
+    if part.keys() == {"text"}:
+        return [{"text": part["text"][:3]}, {"text": part["text"][3:]}]
+    return [part]
+
+
 # --- requests ---------------------------------------------------------------------------
 
 Compared = list[tuple[str, list[dict[str, Any]]]]

@@ -249,6 +249,7 @@ class Agent:
         config = self._config(await self._instructions())
         if recording is not None:
             config = _recorded(config, recording)
+            recording.recorder.use(request_settings(config, await resolve_tools(config)))
         return begin(
             transcript,
             opening,
@@ -261,11 +262,6 @@ class Agent:
             trigger=trigger,
             pending=pending,
         )
-
-    async def settings_now(self) -> Request:
-        """The settings of a request, as the moment's instructions and tools make them."""
-        config = self._config(await self._instructions())
-        return request_settings(config, await resolve_tools(config))
 
     async def tools_now(self) -> ToolSet:
         """The tools of the moment: what the provider gives, else the agent's own."""

@@ -111,20 +111,12 @@ class Session:
         from perdure.log import open_named, record
 
         agent = self._agent
-        settings = await agent.settings_now()
         if self._name:
             recording = await open_named(
-                store,
-                self._name,
-                settings=settings,
-                keep=agent.keep,
-                clock=agent.clock,
-                ids=agent.ids,
+                store, self._name, keep=agent.keep, clock=agent.clock, ids=agent.ids
             )
         else:
-            recording = await record(
-                store, settings=settings, keep=agent.keep, clock=agent.clock, ids=agent.ids
-            )
+            recording = await record(store, keep=agent.keep, clock=agent.clock, ids=agent.ids)
         self._recording = recording
         self._transcript = recording.transcript
         self._call_ids = recording.call_ids

@@ -11,6 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+import msgspec
+
 from perdure.errors import EmptyBody, Truncated
 from perdure.models import StreamEnd
 from perdure.testing import FakeClock, check_stream
@@ -225,6 +227,11 @@ def said(response: Response) -> Iterator[object]:
                 ]
             case _:
                 yield encode(item).decode()
+
+
+def values(response: Response) -> Any:
+    """A response as Python values, so that the order of members does not count."""
+    return msgspec.json.decode(encode(response))
 
 
 # --- the requests before and after ---------------------------------------------------

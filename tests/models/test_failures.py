@@ -25,11 +25,10 @@ from perdure.models.failures import (
     failure,
     readable,
     refusal,
-    retry_after,
     scrub,
 )
 from perdure.wire import ErrorPayload
-from perdure.wire.errors import MAX_RETRY_AFTER
+from perdure.wire.errors import MAX_RETRY_AFTER, retry_after
 
 NOW = 1_700_000_000.0  # Tue, 14 Nov 2023 22:13:20 GMT
 

@@ -45,12 +45,16 @@ async def killed(directory: Path, *arguments: str) -> dict[str, str]:
     return {spot.split()[0]: told for spot, _, told in lines}
 
 
+def charged_to(path: Path) -> str:
+    return path.read_text() if path.exists() else ""
+
+
 async def check(store: Store, name: str, charges: Path, told: str) -> bool:
     """Whether the card was charged; never twice, and never without a record of it."""
-    before = charges.read_text() if charges.exists() else ""
+    before = charged_to(charges)
     assert before in ("", "5\n")
     assert await go_on(store, name, str(charges)) == "Hello."
-    assert (charges.read_text() if charges.exists() else "") == before
+    assert charged_to(charges) == before
     (listed,) = [one for one in (await store.list()).sessions if one.name == name]
     stored = await store.read(listed.id)
     reading = read_lines(stored.header, stored.lines)
@@ -83,7 +87,8 @@ async def test_on_postgres(tmp_path: Path, postgres_server: str, postgres_schema
     await store.list()
     told = await killed(tmp_path, "tests.stores.killed:postgres", postgres_server, postgres_schema)
     with psycopg.connect(postgres_server) as connection:
-        connection.execute(f"UPDATE {postgres_schema}.perdure_roots SET until = 'epoch'")
+        lapse = f"UPDATE {postgres_schema}.perdure_roots SET until = 'epoch'"  # noqa: S608
+        connection.execute(lapse)
     charged = {await check(store, name, tmp_path / name, text) for name, text in told.items()}
     assert charged == {False, True}
     await store.close()

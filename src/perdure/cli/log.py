@@ -31,6 +31,7 @@ from perdure.stores import open_store
 
 T = TypeVar("T")
 
+
 class Unusable(click.ClickException):
     """There is nothing to look at."""
 

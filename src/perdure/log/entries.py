@@ -132,6 +132,8 @@ class RunEntry(Entry, frozen=True, kw_only=True, tag="run"):
     pending: tuple[str, ...] = ()
     ref: str = ""
     trigger: Json | None = None
+    config_base: str = ""
+    """Of a start: tells the settings of the agent, before hooks changed a request's."""
 
 
 class DispatchEntry(Entry, frozen=True, kw_only=True, tag="dispatch"):

@@ -40,6 +40,14 @@ def settings_of(request: Request) -> Json:
     return {**settings, "extra": given} if given else settings
 
 
+def base_hash(settings: Request) -> str:
+    """What tells an agent's settings from others; empty where they are not I-JSON."""
+    try:
+        return RequestHash(settings).digest()
+    except NotIJson:
+        return ""
+
+
 def settings_json(settings: Settings) -> Json:
     """Settings in force, in the same shape."""
     shown = settings.as_json()

@@ -16,10 +16,10 @@ from msgspec import Raw
 from perdure.clock import Clock, Ids
 from perdure.errors import Guard
 from perdure.log.appender import Appender, AppendTicket
-from perdure.log.entries import SALT, Json
+from perdure.log.entries import SALT, Json, RunEntry
 from perdure.log.path import View
 from perdure.log.recorded_calls import CallTracks
-from perdure.log.recorded_requests import RequestLog, trigger_json
+from perdure.log.recorded_requests import RequestLog, base_hash, trigger_json
 from perdure.log.writing import Draft
 from perdure.loop import (
     Event,
@@ -93,7 +93,6 @@ class Recorder:
         ids: What names a response that has no name.
         settings: The settings of the drives to come, so that the first entry of a session is a
             full config; without them it stands before the first response.
-        queued: What the path owes its queues, by the loop's names.
         keep: Which items a model is shown; the others are kept as custom entries.
     """
 
@@ -106,7 +105,6 @@ class Recorder:
         ids: Ids,
         settings: Request | None = None,
         keep: Keep = visible_to_model,
-        queued: Mapping[str, Owed] | None = None,
     ) -> None:
         self.appender = appender
         self._requests = requests
@@ -115,7 +113,9 @@ class Recorder:
         self._settings = settings
         self._keep = keep
         self._calls = CallTracks(appender.view.calls.open.values())
-        self._queued: dict[str, Owed] = dict(queued or {})
+        self._queued: dict[str, Owed] = {}
+        starts = (entry for entry in reversed(appender.view.path) if isinstance(entry, RunEntry))
+        self._base = next((start.config_base for start in starts if start.config_base), "")
         self._run_id = ""
         self._model: _Model | None = None
         self._batch: list[str] = []  # calls whose output comes next, in the model's order
@@ -146,6 +146,10 @@ class Recorder:
     def use(self, settings: Request) -> None:
         """Say which settings the next drives have."""
         self._settings = settings
+
+    def claim(self, queued: Mapping[str, Owed]) -> None:
+        """Take up what the path owes its queues, by the loop's names."""
+        self._queued |= queued
 
     async def close(self) -> None:
         """Write what is queued."""
@@ -185,12 +189,24 @@ class Recorder:
         self._landed.clear()
         self._written.clear()
         self._parents.clear()
-        if self._settings is not None:
-            self._requests.settle(self._settings)
         body: Json = {"run_id": event.run_id, "phase": "start", "source": event.source}
+        body |= self._settle_base()
         if event.trigger is not None:
             body |= trigger_json({"ref": str(event.trigger), "trigger": _trigger(event.trigger)})
         self._add(Draft("run", body))
+
+    def _settle_base(self) -> Json:
+        """Settle the agent's own settings, unless a drive before had the same.
+
+        What hooks made of them in its requests stays in force then; they make it again.
+        """
+        if self._settings is None:
+            return {}
+        base = base_hash(self._settings)
+        if not base or base != self._base:
+            self._requests.settle(self._settings)
+        self._base = base
+        return {"config_base": base} if base else {}
 
     def _end(self, event: RunEnd) -> None:
         if event.run_id != self._run_id:  # it was refused before it began
@@ -455,11 +471,10 @@ def _raw(value: msgspec.Struct | None | msgspec.UnsetType) -> Raw | None:
 
 def _original(event: ToolEnd) -> FunctionCallOutput:
     """The output as the tool gave it; the entry says what had to change of it."""
-    result, output = event.result, event.output
-    if output is None or (result is not None and result.original is not None):
-        original = result.original if result is not None else None
-        return function_call_output(event.call_id, original if original is not None else "")
-    return output
+    original = event.result.original if event.result is not None else None
+    if event.output is not None and original is None:
+        return event.output
+    return function_call_output(event.call_id, "" if original is None else original)
 
 
 def _hidden_item(item: Item, response: str) -> Draft:

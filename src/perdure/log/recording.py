@@ -33,6 +33,7 @@ from perdure.log.resuming import (
     recorded_items,
     replay_answers,
     reserved_call_ids,
+    stale_outputs,
     transcript_of,
 )
 from perdure.log.session import Session
@@ -195,11 +196,13 @@ async def _mended(
     recording: Recording, settings: Request | None, keep: Keep, clock: Clock, ids: Ids
 ) -> Recording:
     appender = recording.recorder.appender
-    if appender.view.drives.open is None:
-        return recording
-    for mend in (mend_response, owed_results, close_drive):
+    version = appender.session.version
+    mends = (mend_response, owed_results, close_drive) if appender.view.drives.open else ()
+    for mend in (stale_outputs, *mends):
         _ = appender.add(mend)
     await appender.ticket
+    if appender.session.version == version:
+        return recording
     return _recording(
         recording.store, recording.lease, recording.session, settings, keep, clock, ids
     )

@@ -75,6 +75,26 @@ def mend_response(view: View) -> list[Draft]:
     return [*drafts, omitted] if omitted else drafts
 
 
+def stale_outputs(view: View) -> list[Draft]:
+    """What leaves every output but a call's first out of requests; nothing if there is none.
+
+    The first is the answer. Providers refuse a second, so it stays in the record alone.
+    """
+    left_out = frozenset(view.folding.settings.current.omit_items)
+    first: set[str] = set()
+    stale: list[str] = []
+    for entry in view.path:
+        if not isinstance(entry, ItemEntry) or b'"function_call_output"' not in bytes(entry.item):
+            continue
+        item = item_of(entry.item)
+        if not isinstance(item, FunctionCallOutput) or entry.id in left_out:
+            continue
+        if item.call_id in first:
+            stale.append(entry.id)
+        first.add(item.call_id)
+    return [Draft("config", {"omit": {"items": stale}})] if stale else []
+
+
 def _cut_items(view: View) -> list[ItemEntry]:
     """The items of a response without an entry, or of the last one if it is none to go by."""
     ids = frozenset(view.unclaimed)

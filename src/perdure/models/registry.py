@@ -38,6 +38,7 @@ _factories: dict[str, Factory] = {}
 
 _MODULES = {
     "anthropic": "perdure.models.anthropic",
+    "bedrock": "perdure.models.bedrock",
     "gemini": "perdure.models.gemini",
     "google": "perdure.models.gemini",
     "openrouter": "perdure.models.openrouter",

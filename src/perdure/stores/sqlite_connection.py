@@ -33,6 +33,15 @@ def connect(path: Path, *, timeout: float = 0.0) -> Connection:
     connection = sqlite3.connect(
         path, timeout=timeout, isolation_level=None, check_same_thread=False, cached_statements=256
     )
+    try:
+        _set_up(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _set_up(connection: Connection) -> None:
     # FULL: a commit that returned survives the loss of power, also on macOS.
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA fullfsync = ON")
@@ -40,7 +49,6 @@ def connect(path: Path, *, timeout: float = 0.0) -> Connection:
     # Checkpoints run on a connection of their own (LOG 1.6).
     connection.execute("PRAGMA wal_autocheckpoint = 0")
     connection.execute(f"PRAGMA journal_size_limit = {_LOG_SIZE}")
-    return connection
 
 
 def synchronise(connection: Connection) -> None:

@@ -80,11 +80,14 @@ class File:
         if not self.path.exists():
             raise _Unprepared
         connection = connect(self.path, timeout=PATIENCE)
-        if not is_prepared(connection, self.path):
+        try:
+            if not is_prepared(connection, self.path):
+                raise _Unprepared
+            synchronise(connection)
+            connection.execute("PRAGMA query_only = ON")
+        except BaseException:
             connection.close()
-            raise _Unprepared
-        synchronise(connection)
-        connection.execute("PRAGMA query_only = ON")
+            raise
         return connection
 
     async def close(self) -> None:

@@ -15,7 +15,7 @@ from perdure.log.entries import AnyEntry, CompactionEntry, ItemEntry, QueuedEntr
 from perdure.log.reading import read_lines
 from perdure.log.session import Session
 from perdure.log.store import Erasure, Filters, Lease, Listed, Store, Summary
-from perdure.log.timestamps import timestamp
+from perdure.log.timestamps import wall_of
 
 ENDED = frozenset({"done", "stopped", "failed", "cancelled", "aborted", "rolled_back"})
 """The statuses of sessions that nobody waits for."""
@@ -95,7 +95,7 @@ async def collect(
         if one.header.base
     }
     for root, tree in trees.items():
-        if not _ended(root, tree, statuses) or not await _is_old(store, tree, timestamp(before)):
+        if not _ended(root, tree, statuses) or not await _is_old(store, tree, before):
             continue
         why = await _needed(store, root, tree, forked)
         if why:
@@ -117,20 +117,18 @@ def _ended(root: str, tree: Sequence[Listed], statuses: Collection[str]) -> bool
     return not found or found[0].summary.status in statuses
 
 
-async def _is_old(store: Store, tree: Sequence[Listed], before: str) -> bool:
+async def _is_old(store: Store, tree: Sequence[Listed], before: int) -> bool:
     for one in tree:
-        last = one.header.created_at
+        times = [one.header.created_at]
         with contextlib.suppress(NoSession):
-            for line in (await store.read(one.id, since=max(one.version - 1, 0))).lines:
-                last = max(last, decode_entry(line).ts, key=_comparable)
-        if _comparable(last) >= _comparable(before):
-            return False
+            stored = await store.read(one.id, since=max(one.version - 1, 0))
+            times += [decode_entry(line).ts for line in stored.lines]
+        try:
+            if max(map(wall_of, times)) >= before:
+                return False
+        except ValueError:
+            return False  # nobody knows how old it is
     return True
-
-
-def _comparable(ts: str) -> str:
-    """A timestamp as text that sorts like the instants it names."""
-    return ts.removesuffix("Z")
 
 
 async def _needed(store: Store, root: str, tree: Sequence[Listed], forked: dict[str, str]) -> str:

@@ -33,6 +33,7 @@ from tests.models.recorded import (
     kinds,
     said,
     usage_of,
+    values,
     whole,
     without_nulls,
 )
@@ -175,7 +176,7 @@ def test_an_answer_that_is_streamed_says_the_same(shared: Path) -> None:
     for one in answers(shared):
         if not one.stream:
             got = folded(whole(decoder(one), streamed(one.value)))
-            assert got == answer(one), one.name
+            assert values(got) == values(answer(one)), one.name
 
 
 def streamed(value: dict[str, Any]) -> bytes:
@@ -346,9 +347,9 @@ def test_what_an_answer_says_of_its_blocks_is_kept_to_the_byte(shared: Path) -> 
         made: Any = request_body(request).value()
         sent = [b for m in made["messages"] if m["role"] == "assistant" for b in m["content"]]
         wanted = []
-        for block in without_nulls(blocks):
-            if block.get("caller") == {"type": "direct"} and block["type"] == "tool_use":
-                del block["caller"]
-            if block["type"] != "text" or block["text"].strip():
-                wanted.append(block)
+        for one_block in without_nulls(blocks):
+            if one_block.get("caller") == {"type": "direct"} and one_block["type"] == "tool_use":
+                del one_block["caller"]
+            if one_block["type"] != "text" or one_block["text"].strip():
+                wanted.append(one_block)
         assert without_nulls(sent) == wanted, one.name

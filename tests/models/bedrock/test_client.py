@@ -25,15 +25,14 @@ from perdure.errors import (
 )
 from perdure.loop.model import Model, collect
 from perdure.models import Body, Timeouts, registry, resolve
+from perdure.models.bedrock import Bedrock, register_models
+from perdure.models.bedrock_client import signature
 from perdure.wire import OutputTextDelta
 from tests.models.bedrock.streams import start, stop, text
 from tests.models.servers import RawServer, chunks, http, request
 
 AUTH = pytest.importorskip("botocore.auth")
 AWS_REQUEST = pytest.importorskip("botocore.awsrequest")
-
-from perdure.models.bedrock import Bedrock, register_models
-from perdure.models.bedrock_client import signature
 
 MODEL = "us.anthropic.claude-x-v1:0"
 STREAM = http(start() + text(0, "a", "b") + stop(), type_="application/vnd.amazon.eventstream")

@@ -17,7 +17,10 @@ import pytest
 from perdure.errors import InvalidInput
 from perdure.loop.model import ModelRequest
 from perdure.loop.transcript import Items
+from perdure.models.bedrock import StreamDecoder, losses, path_of, refusal, request_body, response
 from perdure.wire import FunctionCall, Item, Message, Response, text_of
+from tests.models.bedrock.reading import items_of, model_of, request_of, settings_of, system_of
+from tests.models.bedrock.streams import closed, delta, message, opened, start
 from tests.models.recorded import (
     CLOCK,
     Count,
@@ -31,15 +34,12 @@ from tests.models.recorded import (
     kinds,
     said,
     usage_of,
+    values,
     whole,
     without_nulls,
 )
 
 pytest.importorskip("botocore")
-
-from perdure.models.bedrock import StreamDecoder, losses, path_of, refusal, request_body, response
-from tests.models.bedrock.reading import items_of, model_of, request_of, settings_of, system_of
-from tests.models.bedrock.streams import closed, delta, message, opened, start
 
 STREAMS = {
     "test_bedrock_model_stream": "message",
@@ -155,8 +155,8 @@ def test_a_json_answer_where_a_stream_was_asked_gives_the_same_response(shared: 
 def test_an_answer_that_is_streamed_says_the_same(shared: Path) -> None:
     for one in answers(shared):
         if not one.stream:
-            stream = streamed(one.value)
-            assert folded(whole(decoder(one), stream)) == answer(one), one.name
+            got = folded(whole(decoder(one), streamed(one.value)))
+            assert values(got) == values(answer(one)), one.name
 
 
 def streamed(value: dict[str, Any]) -> bytes:
@@ -253,8 +253,8 @@ def test_an_answer_goes_back_as_the_next_recorded_request_has_it(shared: Path) -
     every = answers(shared)
     found = 0
     for one in exchanges(shared):
-        for at, message in enumerate(one.request["messages"] if one.request else ()):
-            before = _answered(every, one, message)
+        for at, sent in enumerate(one.request["messages"] if one.request else ()):
+            before = _answered(every, one, sent)
             if before is None or one.name in REFUSED:
                 continue
             found += 1
@@ -286,14 +286,13 @@ def _thinks(block: dict[str, Any]) -> bool:
 
 
 def _answered(
-    every: Sequence[Interaction], later: Interaction, message: dict[str, Any]
+    every: Sequence[Interaction], later: Interaction, sent: dict[str, Any]
 ) -> Interaction | None:
     """The answer that a message of a later request is, by its calls or its text."""
-    if message["role"] != "assistant":
+    if sent["role"] != "assistant":
         return None
     carried = {
-        block.get("toolUse", {}).get("toolUseId") or block.get("text")
-        for block in message["content"]
+        block.get("toolUse", {}).get("toolUseId") or block.get("text") for block in sent["content"]
     } - {None}
     for one in every:
         same = one.base == later.base and one.number < later.number

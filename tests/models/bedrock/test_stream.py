@@ -23,6 +23,7 @@ from perdure.errors import (
 )
 from perdure.loop.model import ModelRequest
 from perdure.loop.transcript import Items
+from perdure.models.bedrock import StreamDecoder, request_body, response
 from perdure.models.failures import failure
 from perdure.wire import (
     FunctionCall,
@@ -60,8 +61,6 @@ from tests.models.recorded import (
 )
 
 pytest.importorskip("botocore")
-
-from perdure.models.bedrock import StreamDecoder, request_body, response
 
 CLAUDE = "anthropic.claude-x"
 

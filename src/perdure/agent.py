@@ -124,6 +124,13 @@ class Agent:
     _resolved: Resolved = dataclasses.field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        for name, expected in _EXPECTED.items():
+            value: object = getattr(self, name)
+            if not isinstance(value, expected):
+                raise ConfigError(f"Agent({name}=...) got {value!r}")
+        instructions: object = self.instructions
+        if not (isinstance(instructions, str) or callable(instructions)):
+            raise ConfigError(f"Agent(instructions=...) got {instructions!r}")
         tools: list[Tool] = [as_tool(thing) for thing in self.tools]
         by_name: list[Tool] = sorted(tools, key=lambda tool: tool.name)
         object.__setattr__(self, "_tools", tuple(ToolSet(by_name)))
@@ -333,3 +340,19 @@ def _with_sealed_reasoning(settings: Request) -> Request:
     if settings.include is not ABSENT:
         return settings
     return msgspec.structs.replace(settings, include=(SEALED_REASONING,))
+
+
+_EXPECTED: dict[str, tuple[type, ...]] = {
+    "name": (str,),
+    "model_name": (str,),
+    "description": (str,),
+    "tools": (list, tuple),
+    "settings": (Request,),
+    "max_turns": (int, type(None)),
+    "max_parallel": (int,),
+    "middleware": (list, tuple),
+    "retry": (Retry,),
+    "grace": (int, float),
+    "wind_down": (int, float),
+}
+"""What is wrong before anything happens is said before anything happens."""

@@ -111,16 +111,18 @@ class Session:
         from perdure.log import open_named, record
 
         agent = self._agent
+        tools = await agent.tools_now()  # before there is a lease that a failure would keep
         if self._name:
             recording = await open_named(
                 store, self._name, keep=agent.keep, clock=agent.clock, ids=agent.ids
             )
         else:
             recording = await record(store, keep=agent.keep, clock=agent.clock, ids=agent.ids)
+        recording.keep_lease()
         self._recording = recording
         self._transcript = recording.transcript
         self._call_ids = recording.call_ids
-        self._pending = recording.pending(await agent.tools_now())
+        self._pending = recording.pending(tools)
         for waiting in recording.waiting():
             self._queues.owe(waiting)
 

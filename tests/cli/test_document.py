@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -23,10 +24,15 @@ TOOLS = re.findall(r"^```python\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE)[0]
 def test_the_shell_blocks_can_be_typed(block: str, tmp_path: Path) -> None:
     (tmp_path / "parts.py").write_text(TOOLS)
     (tmp_path / "notes.txt").write_text("Bolts came, nuts did not.")
+    # A directory with a colon in its name cannot be on PATH, and a checkout may lie in one.
+    command = tmp_path / "bin" / "perdure"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m perdure "$@"\n')
+    command.chmod(0o755)
     with Server(ScriptedModel(lambda turn: f"Answer {turn}.")) as server:
         env = environment(
             {
-                "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+                "PATH": f"{command.parent}:{os.environ['PATH']}",
                 "PERDURE_MODEL": server.model,
                 "OPENAI_API_KEY": "sk-test",
                 "OPENAI_BASE_URL": server.server.base_url,

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
-from perdure import Agent, ConfigError, ToolDecision, ToolError, approve, before_tool_call, tool
+from perdure import (
+    Agent,
+    ConfigError,
+    RunFailed,
+    ToolDecision,
+    ToolError,
+    approve,
+    before_tool_call,
+    tool,
+)
 from perdure.errors import Leased
-from perdure.log import Filters, Store, read_lines
+from perdure.log import Filters, Lease, Store, read_lines
 from perdure.loop import Middleware, ToolCallInfo
 from perdure.stores import open_store
+from perdure.stores.memory import MemoryStore
 from perdure.testing import ScriptedModel, call, text as say
 from perdure.wire import FunctionCallOutput, user
 
@@ -142,6 +153,49 @@ async def test_only_one_driver_has_a_session_at_a_time(url: str) -> None:
             async with agent.session("chat"):
                 pass
     await store.close()
+
+
+class Brief(MemoryStore):
+    """Its leases lapse at once, if nobody renews them."""
+
+    async def lease(self, root: str, *, holder: str, seconds: float = 30.0) -> Lease:
+        return await super().lease(root, holder=holder, seconds=seconds / 200)
+
+
+async def test_an_open_session_keeps_its_lease_however_long_nothing_happens() -> None:
+    store = Brief()
+    agent = Agent(ScriptedModel(["One."]), store=store)
+    async with agent.session("chat") as chat:
+        await asyncio.sleep(0.5)
+        with pytest.raises(Leased):
+            async with agent.session("chat"):
+                pass
+        assert (await chat.send("hi")).text == "One."
+    async with agent.session("chat"):
+        pass
+
+
+async def test_whoever_lost_the_lease_of_a_session_enters_no_tool() -> None:
+    store = MemoryStore()
+    ran: list[str] = []
+
+    @tool
+    async def charge() -> str:
+        """Charge."""
+        ran.append("charge")
+        return "charged"
+
+    agent = Agent(ScriptedModel([call("charge"), say("Done.")]), tools=[charge], store=store)
+    async with agent.session("chat") as chat:
+        (listed,) = (await store.list(Filters())).sessions
+        recording = chat._recording
+        assert recording is not None
+        await store.release(recording.lease)
+        taken = await store.lease(listed.id, holder="another")
+        with pytest.raises(RunFailed):
+            await chat.send("go")
+        await store.release(taken)
+    assert ran == []
 
 
 async def test_a_name_without_a_store_is_kept_in_the_memory_of_the_process() -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import itertools
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from perdure.loop import Middleware, ToolCallInfo
 from perdure.loop.middleware import MessageInfo
 from perdure.stores import open_store
 from perdure.stores.memory import MemoryStore
+from perdure.stores.sqlite import SqliteStore
 from perdure.testing import FakeClock, ScriptedModel, call, text as say, turn
 from perdure.tools import Effect, current_call
 from perdure.wire import Message, Request
@@ -52,7 +55,7 @@ asyncio.run(main())
 async def test_a_process_killed_in_a_tool_leaves_a_chat_that_goes_on(
     kind: str, tmp_path: Path
 ) -> None:
-    """B001: the tool ran once, and every later request is valid."""
+    """The tool ran once, and every later request is valid."""
     url = {"file": f"file://{tmp_path}/log", "sqlite": f"sqlite:///{tmp_path}/log.db"}[kind]
     ran = tmp_path / "ran"
     died = await asyncio.to_thread(
@@ -68,22 +71,21 @@ async def test_a_process_killed_in_a_tool_leaves_a_chat_that_goes_on(
         return "ran again"
 
     model = ScriptedModel({1: "I will look.", 2: "It is there."}.__getitem__)
-    agent = Agent(model, tools=[slow], store=url)
-    async with agent.session(NAME) as chat:
+    later = FakeClock(wall=time.time_ns() + 60 * 10**9)  # in SQLite a lease has to lapse
+    store = SqliteStore(tmp_path / "log.db", clock=later) if kind == "sqlite" else open_store(url)
+    async with Agent(model, tools=[slow], store=store).session(NAME) as chat:
         assert (await chat.send("continue")).text == "I will look."
         assert (await chat.send("and?")).text == "It is there."
-    await agent.aclose()
     assert ran.read_text() == "x"
     assert all(paired(list(request.input)) for request in model.requests)
     [(_, said)] = outputs(model.requests[0].input)
     assert "outcome of this call is unknown" in said
-    store = open_store(url)
     await session_in(store)
     await store.close()
 
 
 async def test_a_stale_second_result_stays_in_the_record_and_out_of_the_request() -> None:
-    """B003: the first is the answer; the second is named among what was left out."""
+    """The first is the answer; the second is named among what was left out."""
     built = Built(new_header("s1", "2026-10-01T12:00:00Z"))
     built.config(model="m")
     built.start()
@@ -168,7 +170,7 @@ class Impatient(FakeClock):
 
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_a_result_whose_write_failed_once_is_written_again_and_runs_once(when: str) -> None:
-    """B004: an append of unknown outcome is settled by the same bytes."""
+    """An append of unknown outcome is settled by the same bytes."""
     store = FailsOnce(b'"charged"', when)
     ran, charge = charging()
     agent = charges(store, charge, middleware=[Holds()], clock=Impatient())
@@ -181,7 +183,7 @@ async def test_a_result_whose_write_failed_once_is_written_again_and_runs_once(w
 
 
 async def test_a_result_that_could_not_be_written_is_unknown_and_does_not_run_again() -> None:
-    """B004, where the store stayed away: no request goes out before the call has its output."""
+    """Where the store stayed away: no request goes out before the call has its output."""
     store = FailsOnce(b'"charged"', times=100)
     ran, charge = charging()
     agent = charges(store, charge, middleware=[Holds()], clock=Impatient())
@@ -204,7 +206,7 @@ async def test_a_result_that_could_not_be_written_is_unknown_and_does_not_run_ag
 async def test_a_guard_on_the_answer_of_a_resume_keeps_the_call_and_its_output(
     streamed: bool,
 ) -> None:
-    """B006: the answer alone is withheld, and both ways record the same."""
+    """The answer alone is withheld, and both ways record the same."""
 
     class Trips(Middleware):
         async def on_message(self, message: Message, info: MessageInfo) -> Message | None:
@@ -232,7 +234,7 @@ async def test_a_guard_on_the_answer_of_a_resume_keeps_the_call_and_its_output(
 
 @pytest.mark.parametrize("started", [False, True])
 async def test_a_half_answered_batch_is_taken_up_before_the_model_is_asked(started: bool) -> None:
-    """B007: the other call runs if it never started, and is reported unknown if it had."""
+    """The other call runs if it never started, and is reported unknown if it had."""
     store = MemoryStore()
     ran, charge = charging()
     both = turn(call("charge", call_id="c1"), call("charge", call_id="c2"))
@@ -256,7 +258,7 @@ async def test_a_half_answered_batch_is_taken_up_before_the_model_is_asked(start
 
 
 async def test_a_record_grows_with_what_was_said_and_not_with_its_square(tmp_path: Path) -> None:
-    """B023: 100 calls of 5 kB on a long base."""
+    """100 calls of 5 kB on a long base."""
 
     @tool(effect="none")
     async def page(number: int) -> str:
@@ -269,7 +271,7 @@ async def test_a_record_grows_with_what_was_said_and_not_with_its_square(tmp_pat
     agent = Agent(ScriptedModel(script), tools=[page], store=url, max_turns=None)
     assert (await agent.run(base)).text == "Read."
     await agent.aclose()
-    (file,) = tmp_path.rglob("*.jsonl")
+    (file,) = tmp_path.rglob("*.jsonl")  # noqa: ASYNC240
     assert file.stat().st_size <= 1.3 * (len(base) + 100 * 5000)
 
 
@@ -277,7 +279,7 @@ async def test_a_record_grows_with_what_was_said_and_not_with_its_square(tmp_pat
 async def test_a_large_output_is_recorded_at_once_and_comes_back_whole(
     kind: str, tmp_path: Path
 ) -> None:
-    """B024: 3 MB from a tool, then another drive over it."""
+    """3 MB from a tool, then another drive over it."""
     store = open_store(
         {"memory": "memory:", "file": f"file://{tmp_path}", "sqlite": f"sqlite:///{tmp_path}/l"}[
             kind
@@ -303,7 +305,7 @@ async def test_a_large_output_is_recorded_at_once_and_comes_back_whole(
 
 
 async def test_two_entries_of_one_second_both_land_in_their_order() -> None:
-    """B083: timestamps never order, and a clock that stands still is no reason to refuse."""
+    """Timestamps never order, and a clock that stands still is no reason to refuse."""
     store = MemoryStore()
     agent = Agent(ScriptedModel(lambda n: say(f"answer {n}")), store=store, clock=FakeClock())
     async with agent.session(NAME) as chat:
@@ -321,7 +323,7 @@ class Colour(enum.Enum):
 
 
 async def test_a_value_that_no_record_can_hold_is_refused_when_it_is_written() -> None:
-    """B086: with its path; the session goes on."""
+    """With its path; the session goes on."""
     store = MemoryStore()
     problems: list[str] = []
 
@@ -329,7 +331,7 @@ async def test_a_value_that_no_record_can_hold_is_refused_when_it_is_written() -
     async def paint() -> str:
         """Paint."""
         try:
-            await current_call().record("acme:state", {"wall": {"colour": Colour.RED}})
+            await current_call().write_record("acme:state", {"wall": {"colour": Colour.RED}})
         except Exception as error:  # noqa: BLE001
             problems.append(str(error))
         return "painted"
@@ -342,7 +344,7 @@ async def test_a_value_that_no_record_can_hold_is_refused_when_it_is_written() -
 
 
 async def test_entries_that_nobody_knows_come_back_byte_for_byte_and_hurt_nothing() -> None:
-    """B086: unknown types are kept, never None."""
+    """Unknown types are kept, never None."""
     built = Built(new_header("s1", "2026-10-01T12:00:00Z"))
     built.config(model="m")
     strange = built.add("acme:mood", {"feels": {"z": 1, "a": [None, 12345678901234567890]}})
@@ -359,7 +361,7 @@ ODD = "W\x00s \\u0000 \U0001f600 123456789012345678901234567890"
 
 @pytest.mark.parametrize("kind", ["memory", "file", "sqlite"])
 async def test_what_databases_choke_on_is_kept(kind: str, tmp_path: Path) -> None:
-    """B087: exactly, but for a lone surrogate, whose original is in the entry."""
+    """Exactly, but for a lone surrogate, whose original is in the entry."""
     store = open_store(
         {"memory": "memory:", "file": f"file://{tmp_path}", "sqlite": f"sqlite:///{tmp_path}/l"}[
             kind
@@ -383,7 +385,7 @@ async def test_what_databases_choke_on_is_kept(kind: str, tmp_path: Path) -> Non
 
 
 async def test_a_record_only_grows_whatever_the_view_of_it_does() -> None:
-    """B098: an answer that was cut leaves the view shorter, never the record."""
+    """An answer that was cut leaves the view shorter, never the record."""
     store = MemoryStore()
     seen: list[list[bytes]] = []
     shown: list[int] = []
@@ -406,5 +408,5 @@ async def test_a_record_only_grows_whatever_the_view_of_it_does() -> None:
             shown.append(len(chat.state.transcript))
         seen.append([entry.line for entry in (await session_in(store)).entries])
     assert shown == [2, 3, 5]
-    for before, after in zip(seen, seen[1:], strict=False):
+    for before, after in itertools.pairwise(seen):
         assert after[: len(before)] == before

@@ -191,6 +191,29 @@ async def test_a_model_change_omits_the_other_models_thoughts() -> None:
     assert all(e.request_hash for e in read.session.entries if isinstance(e, ResponseEntry))
 
 
+async def test_settings_that_replace_all_leave_out_what_was_left_out() -> None:
+    """A thought of another model, and an item of a response that a crash cut."""
+    recording = await fresh()
+    script: Script = [turn(reasoning("one"), text("a")), turn(reasoning("two"), text("b")), "c"]
+    other = Config(model=ScriptedModel(script), model_name="n", instructions="Be brief.")
+    await drive(recording, config_of(script), "go")
+    await drive(recording, other, "on")
+    cut = next(
+        place
+        for place, entry in enumerate(recording.session.entries)
+        if b'"two"' in entry.line and isinstance(entry, ItemEntry)
+    )
+    await recording.close()
+    again = await crashed_after(recording, cut + 1)
+    last = Config(model=ScriptedModel(script), model_name="n")  # no instructions: all is replaced
+    await drive(again, last, "and on")
+    read = await reading(again)
+    configs = [e for e in read.session.entries if isinstance(e, ConfigEntry)]
+    assert configs[-1].members["replace"] is True
+    assert read.faults == ()
+    assert [item.type for item in read.session.context().items].count("reasoning") == 1
+
+
 BEFORE: dict[str, object] = {"model": "m", "tools": [{"name": "a"}, {"name": "b"}, {"name": "c"}]}
 
 

@@ -83,7 +83,7 @@ async def test_a_crash_behind_every_entry(effect: Effect) -> None:
 
 
 async def test_a_call_that_may_have_run_is_told_to_the_model_as_unknown() -> None:
-    """B001: killed inside a tool; the session goes on, and every later request is valid."""
+    """Killed inside a tool; the session goes on, and every later request is valid."""
     recording, _ = await recorded("once")
     place = next(i for i, e in enumerate(recording.session.entries) if e.type == "dispatch") + 1
     again = await crashed_after(recording, place)
@@ -100,7 +100,7 @@ async def test_a_call_that_may_have_run_is_told_to_the_model_as_unknown() -> Non
 
 
 async def test_of_two_calls_the_one_without_an_output_runs() -> None:
-    """B007: one was answered before the stop, the other never started."""
+    """One was answered before the stop, the other never started."""
     recording, _ = await recorded("once")
     outputs = [i for i, e in enumerate(recording.session.entries) if b"call_output" in e.line]
     again = await crashed_after(recording, outputs[0] + 1)

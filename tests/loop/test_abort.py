@@ -187,6 +187,29 @@ async def test_an_abort_before_the_drive_has_run_at_all_ends_it() -> None:
     ear.check()
 
 
+async def test_what_runs_after_an_abort_is_not_cancelled_itself() -> None:
+    cancelling: list[int] = []
+
+    class Looks(Middleware):
+        async def on_end(self, end: RunEnd) -> None:
+            here = asyncio.current_task()
+            assert here is not None
+            cancelling.append(here.cancelling())
+
+    class Stalls:
+        async def stream(self, request: ModelRequest) -> AsyncIterator[StreamEvent]:
+            yield answer()[0]
+            await asyncio.Event().wait()
+
+    session, ear = listening(Agent(Stalls(), middleware=[Looks()]))
+    sending = asyncio.create_task(session.send("go"))
+    await settle()
+    session.abort("esc")
+    assert (await sending).status == "aborted"
+    assert cancelling == [0]
+    ear.check()
+
+
 async def test_an_abort_while_idle_is_nothing_and_does_not_reach_the_next_drive() -> None:
     session, ear = listening(Agent(ScriptedModel(["one", "two"])))
     session.abort()

@@ -219,6 +219,21 @@ async def test_the_strictest_decision_stands_and_a_rejection_ends_the_chain() ->
     assert (told.end.reason, told.end.cause) == ("stopped", "terminate")
 
 
+async def test_of_several_notes_the_first_stands_and_of_rewritten_arguments_the_last() -> None:
+    one = Tool("a")
+    config = Config(
+        model=ScriptedModel([call("a", {}, "c1"), "done"]),
+        tools=[one],
+        middleware=[
+            Decides(a=ToolDecision(note="first", arguments='{"n":1}')),
+            Decides(a=ToolDecision(note="second", arguments='{"n":2}')),
+        ],
+    )
+    told = await ran(config, "go")
+    assert texts(told.end.items)[-2] == "developer: first"
+    assert one.calls[0].arguments == '{"n":2}'
+
+
 async def test_rewritten_arguments_reach_the_later_hooks_and_the_tool() -> None:
     seen: list[str] = []
 

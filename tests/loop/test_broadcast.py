@@ -84,21 +84,21 @@ def read(cursor: Cursor, broadcast: Broadcast, most: int) -> list[Event]:
     events=st.lists(EVENTS, max_size=120),
     tail=st.integers(1, 8),
     joins=st.lists(st.integers(0, 120), max_size=4),
-    pace=st.lists(st.integers(0, 5), min_size=4, max_size=4),
+    paces=st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=5), min_size=4, max_size=4),
 )
 def test_every_consumer_sees_the_same_whenever_it_comes_and_however_slow_it_is(
-    events: list[Event], tail: int, joins: list[int], pace: list[int]
+    events: list[Event], tail: int, joins: list[int], paces: list[list[int]]
 ) -> None:
     broadcast = Broadcast(tail)
-    consumers: list[tuple[Cursor, list[Event], int]] = []
+    consumers: list[tuple[Cursor, list[Event], list[int]]] = []
     for place, event in enumerate(events):
         for number, when in enumerate(joins):
             if when == place:
-                consumers.append((broadcast.subscribe(), [], pace[number]))
+                consumers.append((broadcast.subscribe(), [], paces[number]))
         broadcast.append(event)
-        for cursor, heard, step in consumers:
-            heard += read(cursor, broadcast, step)
-    consumers.append((broadcast.subscribe(), [], 0))
+        for cursor, heard, pace in consumers:
+            heard += read(cursor, broadcast, pace[place % len(pace)])
+    consumers.append((broadcast.subscribe(), [], []))
     for cursor, heard, _ in consumers:
         heard += read(cursor, broadcast, len(events))
         assert joined(heard) == joined(events)

@@ -271,13 +271,16 @@ async def test_a_stream_is_closed_as_soon_as_the_reader_leaves() -> None:
 
 
 async def test_a_wrapped_stream_is_closed_before_the_drive_goes_on() -> None:
+    kept: list[AsyncIterator[StreamEvent]] = []  # so that only the loop can close it
+
     class Passes(Middleware):
         async def wrap_model_call(
             self,
             request: ModelRequest,
             next: NextModel,  # noqa: A002
         ) -> AsyncIterator[StreamEvent]:
-            async for event in next(request):
+            kept.append(next(request))
+            async for event in kept[0]:
                 yield event
 
     model = ScriptedModel([" ".join(["word"] * 1000)])

@@ -343,6 +343,19 @@ async def test_every_report_of_a_queue_is_told_though_telling_of_one_fails() -> 
     assert len(ear.of(Queued)) == 3
 
 
+async def test_a_report_that_cannot_be_told_does_not_hold_back_the_event_after_it() -> None:
+    model = ScriptedModel([call("a", {}, "c1"), "never"])
+    session, ear = listening(Agent(model, tools=[Tool("a")]))
+    ear.on("tool_dispatch", lambda event: session.steer("late"))
+    ear.on("queued", fails())
+    with pytest.raises(Exception, match="failed"):
+        await session.send("go")
+    assert [event.call_id for event in ear.of(ToolEnd)] == ["c1"]
+    assert outputs(session.state.transcript) == [("c1", "ok")]
+    assert texts(session.state.steering) == ["user: late"]  # type: ignore[arg-type]
+    ear.check()
+
+
 # --- skipping -----------------------------------------------------------------------------------
 
 

@@ -320,7 +320,7 @@ print("busy", flush=True)
 while not sys.stdin.closed:
     connection.execute("BEGIN IMMEDIATE")
     connection.execute("INSERT INTO other VALUES (1)")
-    time.sleep(0.01)
+    time.sleep(0.002)
     connection.execute("COMMIT")
 """
 
@@ -332,13 +332,64 @@ async def test_a_busy_writer_in_another_process_does_not_cost_a_lease(store: Sql
     assert process.stdout is not None
     assert process.stdout.readline() == b"busy\n"
     try:
-        for number, entry in enumerate(chain(10)):
+        for number, entry in enumerate(chain(4)):
             await store.renew(lease)
             await store.append("s1", number, lease.fence, [entry])
     finally:
         process.kill()
         process.communicate()
-    assert (await store.read("s1")).version == 10
+    assert (await store.read("s1")).version == 4
+
+
+SHARING = """
+import asyncio, sys
+from perdure.stores.sqlite import SqliteStore
+from perdure.testing.store_kit import chain, header
+
+async def main(path, me):
+    store = SqliteStore(path)
+    await store.create(header(me))
+    done = 0
+
+    async def write(session):
+        nonlocal done
+        await store.create(header(session))
+        own = await store.lease(session, holder=me)
+        for number in range(10_000):
+            await store.append(session, number, own.fence, chain(1, first=number))
+            done += 1
+            if done % 100 == 0:
+                print(me, flush=True)
+
+    await asyncio.gather(*(write(f"{me}.{n}") for n in range(4)))
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+async def test_processes_that_always_write_take_turns(store: SqliteStore) -> None:
+    await store.create(header())
+    reading, writing = os.pipe()
+    processes = [
+        subprocess.Popen(  # noqa: ASYNC220 - it starts a program and waits for nothing
+            [sys.executable, "-c", SHARING, store.path, str(me)], stdout=writing
+        )
+        for me in range(2)
+    ]
+    os.close(writing)
+    try:
+        with os.fdopen(reading) as said:
+            counts = {"0\n": 0, "1\n": 0}
+            while min(counts.values()) == 0:  # both have begun
+                counts[said.readline()] += 1
+            counts = dict.fromkeys(counts, 0)
+            for _ in range(20):
+                counts[said.readline()] += 1
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    assert min(counts.values()) >= 4, counts
 
 
 async def test_a_lock_that_another_holds_is_waited_for(store: SqliteStore) -> None:

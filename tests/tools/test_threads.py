@@ -175,7 +175,7 @@ async def test_a_sync_tool_can_wait_for_being_told() -> None:
     assert (outcome.status, outcome.result) == ("returned", ToolResult("enough"))
 
 
-# --- a tool that does not end (B079) --------------------------------------------------
+# --- a tool that does not end --------------------------------------------------
 
 
 def hanging(gate: threading.Event, entered: threading.Event) -> Callable[[], str]:

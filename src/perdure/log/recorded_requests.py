@@ -138,6 +138,7 @@ class RequestLog:
     def __init__(self, settings: Settings, items: Iterable[tuple[Item, str]]) -> None:
         self._in_force = settings_json(settings)
         self._omits = settings.omit_reasoning == OTHER_MODELS
+        self._left_out = settings.omit_items
         self._path: list[tuple[Item, str]] = list(items)
         self._expected: list[Item] = []  # of the path, what a request of the model holds
         self._looked = 0  # how much of the path it was made of
@@ -170,16 +171,24 @@ class RequestLog:
             self._expected, self._looked = [], 0
         self._model = model
         foreign = any(thinker not in ("", model) for _, thinker in self._path)
-        if foreign and not self._omits:
-            self.held = {**self.held, "omit": {"reasoning": OTHER_MODELS}}
+        self.held |= self._omit(foreign or self._omits, cleared=bool(self.held.get("replace")))
         self._hash = None
+
+    def _omit(self, thoughts: bool, *, cleared: bool) -> Json:  # noqa: FBT001
+        """What the held entry has to leave out; one that replaces all says it once more."""
+        omit: Json = {}
+        if thoughts and (cleared or not self._omits):
+            omit["reasoning"] = OTHER_MODELS
+        if cleared and self._left_out:
+            omit["items"] = list(self._left_out)
+        return {"omit": omit} if omit else {}
 
     def take_held(self) -> Json:
         """The config entry to write now; empty if there is none."""
         held, self.held = self.held, {}
         if held and self._request is not None:
             self._in_force = settings_of(self._request)
-            self._omits = self._omits or "omit" in held
+            self._omits = self._omits or "reasoning" in cast("Json", held.get("omit", {}))
         return held
 
     def drop_held(self) -> None:
@@ -208,7 +217,7 @@ class RequestLog:
 
     def _differs(self, sent: Items) -> str:
         """Why the path does not rebuild the input that is sent; empty if it does."""
-        omits = self._omits or "omit" in self.held
+        omits = self._omits or "reasoning" in cast("Json", self.held.get("omit", {}))
         before = len(self._expected)
         for item, thinker in self._path[self._looked :]:
             if not omits or thinker in ("", self._model):

@@ -8,16 +8,25 @@ is another. Nothing waits here; who has to know awaits the ticket.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
 
-import msgspec
 from msgspec import Raw
 
 from perdure.clock import Clock, Ids
 from perdure.errors import Guard
 from perdure.log.appender import Appender, AppendTicket
-from perdure.log.entries import SALT, Json, RunEntry
+from perdure.log.entries import Json, RunEntry
 from perdure.log.path import View
+from perdure.log.recorded_bodies import (
+    CUT,
+    Owed,
+    hidden_item,
+    original_output,
+    owed_draft,
+    raw_body,
+    run_end_draft,
+    told_draft,
+    trigger_body,
+)
 from perdure.log.recorded_calls import CallTracks
 from perdure.log.recorded_requests import RequestLog, base_hash, trigger_json
 from perdure.log.writing import Draft
@@ -34,7 +43,6 @@ from perdure.loop import (
     ToolDispatch,
     ToolEnd,
     ToolStart,
-    Trigger,
     TurnStart,
 )
 from perdure.loop.config import visible_to_model
@@ -46,30 +54,9 @@ from perdure.wire import (
     Request,
     Response,
     encode,
-    function_call_output,
 )
 
-HIDDEN_ITEM = "perdure:response_id"
-"""Marks, in a custom entry, an item that no model is shown; with the response it belongs to."""
-
-CUT = {"reason": "cut"}
-"""What a response that broke off says of itself: it is no answer."""
-
-AGAIN = "perdure:again"
-
 Keep = Callable[[Item], bool]
-
-
-class Owed(NamedTuple):
-    """A queued input that no item has taken up yet."""
-
-    body: Json
-    entry: Draft | str
-
-    def again(self) -> Owed:
-        """The same once more, for readers that take it for closed by the end of the drive."""
-        body = {name: value for name, value in self.body.items() if name not in (SALT, AGAIN)}
-        return Owed(body, Draft("queued", {**body, AGAIN: self.entry}))
 
 
 class _Model:
@@ -192,7 +179,9 @@ class Recorder:
         body: Json = {"run_id": event.run_id, "phase": "start", "source": event.source}
         body |= self._settle_base()
         if event.trigger is not None:
-            body |= trigger_json({"ref": str(event.trigger), "trigger": _trigger(event.trigger)})
+            body |= trigger_json(
+                {"ref": str(event.trigger), "trigger": trigger_body(event.trigger)}
+            )
         self._add(Draft("run", body))
 
     def _settle_base(self) -> Json:
@@ -220,7 +209,7 @@ class Recorder:
 
         def group(view: View) -> Sequence[Draft]:
             first = [owed_draft(event.run_id, owed)] if owed else []
-            return [*first, _told(event), _run_end(event, view), *again]
+            return [*first, told_draft(event), run_end_draft(event, view), *again]
 
         _ = self.appender.add(group)
 
@@ -233,7 +222,7 @@ class Recorder:
         if event.hidden:
             members["visible"] = False
         if event.trigger is not None:
-            members |= trigger_json({"trigger": _trigger(event.trigger)})
+            members |= trigger_json({"trigger": trigger_body(event.trigger)})
         draft = Draft("queued", members)
         self._queued[event.queue_id] = Owed(members, draft)
         self._add(draft)
@@ -295,8 +284,8 @@ class Recorder:
         facts: Json = {
             "status": response.status or "",
             "usage": Raw(encode(response.usage)) if response.usage else None,
-            "incomplete": _raw(response.incomplete_details),
-            "error": _raw(response.error),
+            "incomplete": raw_body(response.incomplete_details),
+            "error": raw_body(response.error),
         }
         self._close(facts, response, event.attempts)
 
@@ -346,7 +335,7 @@ class Recorder:
     def _model_item(self, event: ItemEnd, response: str) -> Draft:
         item = event.item
         if not self._keep(item):
-            return _hidden_item(item, response)
+            return hidden_item(item, response)
         draft = Draft("item", {"item": Raw(encode(item)), "response": response})
         if event.model_call_id:
             draft.body["perdure:model_call_id"] = event.model_call_id
@@ -359,7 +348,7 @@ class Recorder:
 
     def _input_item(self, event: ItemEnd) -> Draft:
         if not self._keep(event.item):
-            draft = _hidden_item(event.item, "")
+            draft = hidden_item(event.item, "")
         else:
             draft = Draft("item", {"item": Raw(encode(event.item))})
             self._requests.add(event.item)
@@ -368,7 +357,7 @@ class Recorder:
         if event.hidden:
             draft.body["visible"] = False
         if event.trigger is not None:
-            draft.body["source"] = _trigger(event.trigger)
+            draft.body["source"] = trigger_body(event.trigger)
         queued = self._queued.pop(event.queue_id, None)
         if queued is not None:
             draft.body["queued_from"] = queued.entry
@@ -419,7 +408,7 @@ class Recorder:
         self._landed[event.call_id] = event
         early = self._batch[:1] != [event.call_id] and track.has_effect
         if early:
-            output = Raw(encode(_original(event)))
+            output = Raw(encode(original_output(event)))
             self._add(Draft("perdure:result", {**track.name, "output": output}))
         self._land()
         if event.entered and track.has_effect:
@@ -453,64 +442,10 @@ class Recorder:
         if not isinstance(item, FunctionCallOutput):
             return
         before = self._calls.before_output(item, event.answer)
-        source = _original(landed) if landed is not None else item
+        source = original_output(landed) if landed is not None else item
         draft = Draft("item", {"item": Raw(encode(source))})
         if event.hidden:
             draft.body["visible"] = False
         if landed is not None and landed.result is not None and landed.result.terminate:
             draft.body["perdure:terminate"] = True
         self._add(*before, draft)
-
-
-# --- bodies ------------------------------------------------------------------------------------
-
-
-def _raw(value: msgspec.Struct | None | msgspec.UnsetType) -> Raw | None:
-    return Raw(encode(value)) if value else None  # type: ignore[arg-type]
-
-
-def _original(event: ToolEnd) -> FunctionCallOutput:
-    """The output as the tool gave it; the entry says what had to change of it."""
-    original = event.result.original if event.result is not None else None
-    if event.output is not None and original is None:
-        return event.output
-    return function_call_output(event.call_id, "" if original is None else original)
-
-
-def _hidden_item(item: Item, response: str) -> Draft:
-    kind = item.type or "perdure:item"
-    return Draft("custom", {"ns": kind, "data": Raw(encode(item)), HIDDEN_ITEM: response})
-
-
-def _trigger(trigger: Trigger) -> Json:
-    members = {"kind": trigger.kind, "ref": trigger.ref, "source": trigger.source}
-    return {**trigger_json(members), **trigger.extra}
-
-
-def owed_draft(run_id: str, entries: Sequence[Draft | str]) -> Draft:
-    """What the end of a drive says it still owes its queues (LOG 4.4)."""
-    return Draft("perdure:owed", {"run_id": run_id, "queued": list(entries)})
-
-
-def _told(event: RunEnd) -> Draft:
-    body: Json = {"run_id": event.run_id, "reason": event.reason}
-    return Draft("perdure:end", {**body, "cause": event.cause} if event.cause else body)
-
-
-def _run_end(event: RunEnd, view: View) -> Draft:
-    """The end as the format has it, from core entries alone (LOG 4.3)."""
-    pending: Sequence[str] = ()
-    reason = "aborted"
-    if view.drives.open is not None:
-        pending, reason = view.drives.verdict(view.drives.open, view.calls)
-    standing = {"error": "error", "aborted": "interrupted"}.get(event.reason, reason)
-    ref: str = event.cause or ""
-    if event.error is not None and not isinstance(event.error, Guard):
-        ref = str(event.error)
-    body: Json = {
-        "run_id": event.run_id,
-        "phase": "end",
-        "reason": standing,
-        "pending": list(pending),
-    }
-    return Draft("run", {**body, "ref": ref} if ref else body)

@@ -8,12 +8,13 @@ ledger of the drives to come.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
 from perdure.clock import Clock, Ids, RandomIds, SystemClock
-from perdure.errors import CorruptLog, NameTaken
+from perdure.errors import CorruptLog, FenceLost, NameTaken, StoreFailed
 from perdure.log.appender import Appender
 from perdure.log.context import item_of
 from perdure.log.elicitations import RecordedElicitor
@@ -44,6 +45,9 @@ from perdure.loop.config import visible_to_model
 from perdure.tools import Call, Elicitor, ToolSet
 from perdure.wire import Request
 
+RENEWALS = 3
+"""How often a lease is renewed within the time that it holds."""
+
 
 class Recording:
     """A session under a lease. Entering it is not needed; leaving it lets go of the session."""
@@ -58,6 +62,7 @@ class Recording:
         self.transcript: Transcript = transcript_of(view)
         """What drives go on from; it grows with them."""
         self.call_ids = CallIds(reserved_call_ids(self.session))
+        self._renewing: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -75,7 +80,29 @@ class Recording:
         try:
             await self.recorder.close()
         finally:
+            if self._renewing is not None:
+                self._renewing.cancel()
+                await asyncio.wait([self._renewing])
             await asyncio.shield(self.store.release(self.lease))
+
+    def keep_lease(self) -> None:
+        """Renew the lease from time to time, until `close`, where it lapses.
+
+        One that was lost stays lost: the next append says so, and before it no tool is entered.
+        """
+        if self.lease.seconds is not None and self._renewing is None:
+            self._renewing = asyncio.get_running_loop().create_task(
+                self._renew(self.lease.seconds / RENEWALS), name=f"perdure-lease-{self.session.id}"
+            )
+
+    async def _renew(self, pause: float) -> None:
+        while True:
+            await asyncio.sleep(pause)  # real time, which is what stores measure leases with
+            with contextlib.suppress(StoreFailed):
+                try:
+                    self.lease = await self.store.renew(self.lease)
+                except FenceLost:
+                    return
 
     def pending(self, tools: ToolSet) -> tuple[PendingCall, ...]:
         """The calls that have no output, from the record."""

@@ -22,7 +22,7 @@ from perdure.log.entries import (
 )
 from perdure.log.ids import ENVELOPE
 from perdure.log.path import View
-from perdure.log.recorder import CUT, HIDDEN_ITEM, Owed, owed_draft
+from perdure.log.recorded_bodies import CUT, HIDDEN_ITEM, Owed, owed_draft
 from perdure.log.session import Session
 from perdure.log.writing import Draft
 from perdure.loop import Answer, PendingCall, Transcript, approve, outcome_unknown

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Awaitable, Callable, Sequence
+from typing import cast
 
 from perdure.clock import Clock, Ids, RandomIds, SystemClock
 from perdure.errors import ConfigError
@@ -74,6 +75,9 @@ class Config:
     ids: Ids = dataclasses.field(default_factory=RandomIds)
 
     def __post_init__(self) -> None:
+        for one in cast("Sequence[object]", self.middleware):
+            if not isinstance(one, Middleware):
+                raise ConfigError(f"middleware holds {one!r}; derive it from perdure.Middleware")
         if self.max_turns is not None and self.max_turns < 1:
             raise ConfigError(f"max_turns must be at least 1, got {self.max_turns}")
         if self.max_parallel < 1:

@@ -17,6 +17,7 @@ from perdure.loop.state import Drive
 from perdure.tools import current_elicitor
 
 _running: set[asyncio.Task[RunEnd]] = set()
+_watching: set[asyncio.Task[None]] = set()
 
 
 class DriveHandle:
@@ -117,4 +118,22 @@ def start(drive: Drive, work: Coroutine[object, object, RunEnd]) -> DriveHandle:
     task = loop.create_task(work, name=f"perdure {drive.run_id}", context=context)
     _running.add(task)
     task.add_done_callback(_running.discard)
+    drive.signal.listeners.append(lambda: _end_in_time(drive, task))
     return DriveHandle(task, drive)
+
+
+def _end_in_time(drive: Drive, task: asyncio.Task[RunEnd]) -> None:
+    """See to it that an aborted drive ends, whatever a hook or a model holds it with.
+
+    It has its time to wind down and its tools have their grace; after both it is cancelled, and
+    ends as a drive does whose event loop closes.
+    """
+    watch = asyncio.get_running_loop().create_task(_cancel_late(drive, task))
+    _watching.add(watch)
+    watch.add_done_callback(_watching.discard)
+    task.add_done_callback(lambda _: watch.cancel())
+
+
+async def _cancel_late(drive: Drive, task: asyncio.Task[RunEnd]) -> None:
+    await drive.config.clock.sleep(drive.config.wind_down + drive.config.grace)
+    task.cancel()

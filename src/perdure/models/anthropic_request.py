@@ -28,6 +28,7 @@ from perdure.models.content import (
     legal_name,
     media_of,
     members_of,
+    report_unknown,
     text_of_media,
     text_of_raw,
 )
@@ -100,7 +101,7 @@ class Messages(msgspec.Struct, frozen=True):
     def _message(self, message: Message, lost: Lost) -> Piece | None:
         if message.phase:
             lost.add("phase", "Anthropic has no phases", ".phase")
-        report_unknown(message, lost)
+        report_unknown(message, lost, maker="Anthropic", cached=True)
         blocks = _blocks(message, lost)
         if not blocks:
             return None
@@ -206,18 +207,11 @@ def own_members(value: Wire, lost: Lost, at: str = "") -> Block:
     """What a value carries for its block, beside what its type says."""
     if not value.kept:
         return {}
-    report_unknown(value, lost, at)
+    report_unknown(value, lost, at, maker="Anthropic", cached=True)
     own: Block = dict(kept_object(value, OWN))
     if "cache_control" in kept(value):
         own["cache_control"] = Raw(kept(value)["cache_control"])
     return own
-
-
-def report_unknown(value: Wire, lost: Lost, at: str = "") -> None:
-    """Note the members that nobody here knows. Marks of other makers are none of ours."""
-    for name, raw in kept(value).items():
-        if name != "cache_control" and not name.startswith("perdure:") and raw != b"null":
-            lost.add(name, "Anthropic has no such member", f"{at}.{name}")
 
 
 def _media_block(part: Part, media: Media, lost: Lost, at: str) -> Block | None:

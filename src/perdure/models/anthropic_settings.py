@@ -20,6 +20,7 @@ from perdure.models.content import (
     members_of,
     model_named,
     refuse_held,
+    stops_of,
     text_of_raw,
 )
 from perdure.models.strict_schema import NotStrict, strict_schema
@@ -39,7 +40,17 @@ DEFAULT_MAX_TOKENS = 4096
 """The most tokens of an answer where the settings do not say; the API has no default."""
 
 _LEAST_BUDGET = 1024
-_BUDGETS = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16384, "xhigh": 32768}
+_BUDGETS = {
+    "none": 0,
+    "minimal": 1024,
+    "low": 2048,
+    "medium": 8192,
+    "high": 16384,
+    "xhigh": 32768,
+    "max": 32768,
+}
+"""The tokens to think with; room for them is left where the settings do not say how much."""
+
 _EFFORTS = {"minimal": "low"}
 
 _OWN_SETTINGS = frozenset(
@@ -87,11 +98,15 @@ def takes_inline_system(model: str) -> bool:
 
 def max_tokens(settings: Request) -> int:
     """The most tokens that a request lets an answer have."""
-    asked = settings.max_output_tokens
-    budget = _budget(settings)
-    if asked:
-        return asked
-    return DEFAULT_MAX_TOKENS + (budget or 0)
+    if settings.max_output_tokens:
+        return settings.max_output_tokens
+    native = members_of(kept(settings).get("thinking", b"{}")).get("budget_tokens")
+    if native is not None:
+        return DEFAULT_MAX_TOKENS + msgspec.json.decode(native, type=int)
+    reasoning = settings.reasoning or None
+    if reasoning is None or version(settings.model or "") < (3, 7):
+        return DEFAULT_MAX_TOKENS
+    return DEFAULT_MAX_TOKENS + _BUDGETS.get(reasoning.effort or "high", _BUDGETS["high"])
 
 
 def settings_members(
@@ -403,9 +418,7 @@ def _service_tier(settings: Request, out: dict[str, object], lost: Lost) -> None
 
 
 def _stop(settings: Request, out: dict[str, object], lost: Lost) -> None:
-    raw = kept(settings).get("stop_sequences") or kept(settings).get("stop") or b"null"
-    stop = msgspec.json.decode(raw, type=str | list[str] | None)
-    stops = [stop] if isinstance(stop, str) else stop or []
+    stops = stops_of(settings)
     good = [one for one in stops if one.strip()]
     if len(good) < len(stops):
         lost.add("stop", "Anthropic takes no white space to stop at", "stop")

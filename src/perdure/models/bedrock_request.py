@@ -25,9 +25,9 @@ from perdure.models.content import (
     kept_text,
     legal_id,
     legal_name,
-    media_at,
     media_of,
     members_of,
+    report_unknown,
     text_of_raw,
 )
 from perdure.models.turns import NO_OUTPUT, Answered, Piece, Result, Role, Turn
@@ -134,7 +134,7 @@ class Converse(msgspec.Struct, frozen=True):
     def _message(self, message: Message, lost: Lost) -> Piece | None:
         if message.phase:
             lost.add("phase", "Bedrock has no phases", ".phase")
-        report_unknown(message, lost)
+        _report(message, lost)
         blocks = self._blocks(message, lost)
         if not blocks:
             return None
@@ -167,7 +167,7 @@ class Converse(msgspec.Struct, frozen=True):
             case OutputText():
                 return _output_text(part, lost, at)
             case _ if isinstance(part, TextPart):
-                report_unknown(part, lost, at)
+                _report(part, lost, at)
                 return {"text": part.text} if part.text else None
             case InputImage() | InputFile() | InputVideo() | UnknownPart() if user:
                 return self._media_block(part, lost, at)
@@ -181,7 +181,7 @@ class Converse(msgspec.Struct, frozen=True):
             raw = extension(part, PROVIDER, "block")
             if raw is not None:
                 return dict(members_of(raw))
-        media = _media(part)
+        media = media_of(part)
         kind, form = _kind(part, media)
         source = _source(media)
         if self.claude and kind in {"video", "audio"}:
@@ -194,7 +194,7 @@ class Converse(msgspec.Struct, frozen=True):
         detail = getattr(part, "detail", None)
         if detail and detail != "auto":
             lost.add("detail", "Bedrock has no such setting of an image", f"{at}.detail")
-        report_unknown(part, lost, at)
+        _report(part, lost, at)
         named = {"name": _name(media, lost.at + at)} if kind == "document" else {}
         return {kind: {"format": form, **named, "source": source, **kept_object(part, OWN)}}
 
@@ -207,7 +207,7 @@ class Converse(msgspec.Struct, frozen=True):
         inside, beside = self._output(output, lost)
         made["content"] = inside
         made["status"] = "error" if output.text.startswith("Error: ") else "success"
-        report_unknown(output, lost)
+        _report(output, lost)
         made |= kept_object(output, OWN)
         blocks = [{"toolResult": made}, *_cache_point(output)]
         return Result(b",".join(map(json_text, blocks)), [json_text(block) for block in beside])
@@ -266,7 +266,7 @@ def _tagged(raw: bytes) -> bytes:
 
 def _output_text(part: OutputText, lost: Lost, at: str) -> Block | None:
     """Text, as the block that it was cited in if it was."""
-    report_unknown(part, lost, at)
+    _report(part, lost, at)
     for index, one in enumerate(part.annotations or ()):
         if not _is_own(one):
             lost.add(one.type, _FOREIGN, f"{at}.annotations[{index}]")
@@ -289,26 +289,8 @@ def cache_point(raw: bytes) -> Block:
     return {"cachePoint": {"type": "default", **({"ttl": ttl} if ttl is not None else {})}}
 
 
-def report_unknown(value: Wire, lost: Lost, at: str = "") -> None:
-    """Note the members that nobody here knows. Marks of other makers are none of ours."""
-    for name, raw in kept(value).items():
-        if name != "cache_control" and not name.startswith("perdure:") and raw != b"null":
-            lost.add(name, "Bedrock has no such member", f"{at}.{name}")
-
-
-def _media(part: Part) -> Media:
-    match part:
-        case InputImage() | InputFile():
-            return media_of(part)
-        case InputVideo():
-            media = media_at(part.video_url)
-            return media if media.type else media._replace(type="video/mp4")
-        case UnknownPart(type="input_audio"):
-            audio = members_of(members_of(part.source.raw).get("input_audio", b"{}"))
-            form = text_of_raw(audio.get("format")) or "wav"
-            return Media(f"audio/{form}", data=text_of_raw(audio.get("data")))
-        case _:
-            return Media()
+def _report(value: Wire, lost: Lost, at: str = "") -> None:
+    report_unknown(value, lost, at, maker="Bedrock", cached=True)
 
 
 def _kind(part: Part, media: Media) -> tuple[str, str | None]:
@@ -339,7 +321,7 @@ def _name(media: Media, at: str) -> str:
 
 
 def _tool_use(call: FunctionCall, lost: Lost) -> Block:
-    report_unknown(call, lost)
+    _report(call, lost)
     return {
         "toolUseId": call.call_id,
         "name": legal_name(call.name, NAME, lost),

@@ -6,12 +6,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, cast
 
-import msgspec
 from msgspec import Raw
 
 from perdure.errors import ConfigError
 from perdure.models.anthropic_settings import max_tokens, thinking_members, version
-from perdure.models.bedrock_request import NAME, OWN, PROVIDER, cache_point, report_unknown
+from perdure.models.bedrock_request import NAME, OWN, PROVIDER, cache_point
 from perdure.models.content import (
     Lost,
     checked_name,
@@ -20,8 +19,11 @@ from perdure.models.content import (
     kept,
     kept_object,
     members_of,
+    merged,
     model_named,
     refuse_held,
+    report_unknown,
+    stops_of,
 )
 from perdure.models.strict_schema import NotStrict, strict_schema
 from perdure.wire import (
@@ -152,7 +154,7 @@ def _function(tool: FunctionTool, lost: Lost) -> list[Members]:
     made["inputSchema"] = {"json": schema}
     if strict:
         made["strict"] = True
-    report_unknown(tool, lost)
+    report_unknown(tool, lost, maker="Bedrock", cached=True)
     spec: Members = {"toolSpec": {**made, **kept_object(tool, OWN)}}
     point = kept(tool).get("cache_control")
     return [spec] if point is None else [spec, cache_point(point)]
@@ -247,10 +249,9 @@ def _inference(settings: Request, more: Members, lost: Lost, *, thinks: bool) ->
             lost.add("top_p", "the model takes it or the temperature, not both", "top_p")
         else:
             made["topP"] = settings.top_p
-    raw = kept(settings).get("stop_sequences") or kept(settings).get("stop") or b"null"
-    stop = msgspec.json.decode(raw, type=str | list[str] | None)
-    if stop:
-        made["stopSequences"] = [stop] if isinstance(stop, str) else stop
+    stops = stops_of(settings)
+    if stops:
+        made["stopSequences"] = stops
     top_k = kept(settings).get("top_k", b"null")
     if top_k != b"null":
         if claude:
@@ -323,21 +324,10 @@ def _others(settings: Request, out: Members, lost: Lost) -> None:
         if name in _OF_CLAUDE and is_claude(settings.model or ""):
             continue
         if name in _OWN_SETTINGS:
-            out[name] = _merged(out.get(name), Raw(raw))
+            out[name] = merged(out.get(name), Raw(raw))
         elif not name.startswith("perdure:"):
             lost.add(name, "Bedrock has no such setting", name)
     if "cache_control" in kept(settings):
         lost.add("cache_control", "put it on what is to be cached", "cache_control")
     for name, own in members_of(kept(settings).get(OWN, b"{}")).items():
-        out[name] = _merged(out.get(name), own)
-
-
-def _merged(made: object, own: Raw) -> object:
-    """The API's own members win over those made here, member by member."""
-    inner = members_of(own)
-    if not isinstance(made, Mapping) or not inner:
-        return own
-    found = dict(cast("Members", made))
-    for name, raw in inner.items():
-        found[name] = _merged(found.get(name), raw)
-    return found
+        out[name] = merged(out.get(name), own)

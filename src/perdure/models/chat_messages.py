@@ -211,6 +211,7 @@ class _Mapper:
         lost = Lost()
         said: list[list[ChatPart]] = [list(state.carry)] if state.carry else []
         after = state._replace(carry=())
+        need, whole = 0, True
         while after.at < self._end and (after.at == state.at or self._dialect.merge_users):
             item = self._items[after.at - self._offset]
             if isinstance(item, Message) and item.role == "user":
@@ -223,12 +224,18 @@ class _Mapper:
                 lost.all += group.losses
                 after = group.state
             else:
-                break
+                # Thoughts that this model is not shown stand between users without a message.
+                group = self._assistant(after)
+                need, whole = max(need, group.need), group.closed or bool(group.raw)
+                if group.raw or not group.closed:
+                    break
+                lost.all += group.losses
+                after = group.state
         parts = _together([parts for parts in said if parts])
         if not parts:
-            return self._made([], lost, after)
+            return self._made([], lost, after, need=need, whole=whole)
         made = self._bridged(state, {"role": "user", "content": flat(parts)})
-        return self._made(made, lost, after._replace(last="user"))
+        return self._made(made, lost, after._replace(last="user"), need=need, whole=whole)
 
     def _says_nothing(self, item: Item) -> bool:
         """Whether an item gives no message of its own."""

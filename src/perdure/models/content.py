@@ -21,7 +21,9 @@ from perdure.wire import (
     Absent,
     InputFile,
     InputImage,
+    InputVideo,
     Kept,
+    Part,
     Request,
     UnknownAnnotation,
     UnknownItem,
@@ -157,6 +159,22 @@ def as_unknown(members: Mapping[str, object]) -> Kept:
     return Kept({name: _encode(member) for name, member in members.items()}, frozenset())
 
 
+def report_unknown(value: Wire, lost: Lost, at: str = "", *, maker: str, cached: bool) -> None:
+    """Note the members that nobody here knows. Marks of other makers are none of ours.
+
+    Args:
+        value: What carries them.
+        lost: Where they are noted.
+        at: Where the value stands.
+        maker: Who does not take them.
+        cached: Whether a `cache_control` is taken.
+    """
+    for name, raw in kept(value).items():
+        known = name.startswith("perdure:") or (cached and name == "cache_control")
+        if not known and raw != b"null":
+            lost.add(name, f"{maker} has no such member", f"{at}.{name}")
+
+
 # --- media -------------------------------------------------------------------------
 
 _DATA_URL = re.compile(r"data:([^;,]*)((?:;[^;,]*)*),", re.IGNORECASE)
@@ -226,16 +244,22 @@ class Media(NamedTuple):
     name: str | None = None
 
 
-def media_of(part: InputImage | InputFile) -> Media:
-    """What an image or a file is, however it was given."""
-    if isinstance(part, InputImage):
-        return _media(part.image_url, None, part.file_id, None)
-    return _media(part.file_url, part.file_data, part.file_id, part.filename)
-
-
-def media_at(url: str) -> Media:
-    """What stands at an address."""
-    return _media(url, None, None, None)
+def media_of(part: Part) -> Media:
+    """What an image, a file, a video or a sound is, however it was given; nothing for the rest."""
+    match part:
+        case InputImage():
+            return _media(part.image_url, None, part.file_id, None)
+        case InputFile():
+            return _media(part.file_url, part.file_data, part.file_id, part.filename)
+        case InputVideo():
+            media = _media(part.video_url, None, None, None)
+            return media if media.type else media._replace(type="video/mp4")
+        case UnknownPart(type="input_audio"):
+            audio = members_of(members_of(part.source.raw).get("input_audio", b"{}"))
+            form = text_of_raw(audio.get("format")) or "wav"
+            return Media(f"audio/{form}", data=text_of_raw(audio.get("data")))
+        case _:
+            return Media()
 
 
 Given = str | Absent | None
@@ -315,6 +339,25 @@ def model_named(settings: Request) -> str:
     if not settings.model:
         raise ConfigError("the settings name no model")
     return settings.model
+
+
+def stops_of(settings: Request) -> list[str]:
+    """The texts to stop at, which the wire has no member for: `stop`, or `stop_sequences`."""
+    members = kept(settings)
+    raw = members.get("stop_sequences") or members.get("stop") or b"null"
+    stop = msgspec.json.decode(raw, type=str | list[str] | None)
+    return [stop] if isinstance(stop, str) else stop or []
+
+
+def merged(made: object, own: msgspec.Raw) -> object:
+    """A member with a provider's own put into it: its members win, one by one."""
+    inner = members_of(own)
+    if not isinstance(made, Mapping) or not inner:
+        return own
+    found = dict(cast("Mapping[str, object]", made))
+    for name, raw in inner.items():
+        found[name] = merged(found.get(name), raw)
+    return found
 
 
 def checked_name(name: str, pattern: re.Pattern[str]) -> str:

@@ -154,6 +154,7 @@ class _Detail(msgspec.Struct, rename="camel"):
     violations: list[dict[str, Raw]] = []
 
 
+_LONGEST = 365 * 24 * 3600.0  # seconds
 _DELAY = re.compile(r"(\d+(?:\.\d+)?)s")
 
 
@@ -163,7 +164,7 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes, *, now: float)
     details = _details(body)
     code = next((one.reason for one in details if one.reason), error.code)
     delays = [_DELAY.fullmatch(one.retry_delay or "") for one in details]
-    delay = next((float(found[1]) for found in delays if found), None)
+    delay = next((min(float(found[1]), _LONGEST) for found in delays if found), None)
     quotas = [text_of_raw(v.get("quotaId")) or "" for one in details for v in one.violations]
     cls: type[Rejected] = type(error)
     if status == 429 and any("PerDay" in quota for quota in quotas):

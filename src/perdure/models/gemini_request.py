@@ -24,9 +24,9 @@ from perdure.models.content import (
     kept_object,
     kept_text,
     legal_name,
-    media_at,
     media_of,
     members_of,
+    report_unknown,
     text_of_raw,
 )
 from perdure.models.turns import NO_OUTPUT, Answered, Piece, Result, Role, Turn
@@ -104,7 +104,7 @@ class Contents(msgspec.Struct, frozen=True):
     def _message(self, message: Message, lost: Lost) -> Piece | None:
         if message.phase:
             lost.add("phase", "Gemini has no phases", ".phase")
-        report_unknown(message, lost)
+        report_unknown(message, lost, maker="Gemini", cached=False)
         parts = [json_text(part) for part in _parts(message, lost)]
         if not parts:
             return None
@@ -203,19 +203,12 @@ def own_members(value: Wire, lost: Lost, at: str = "") -> ApiPart:
     """What a value carries for its part, beside what its type says."""
     if not value.kept:
         return {}
-    report_unknown(value, lost, at)
+    report_unknown(value, lost, at, maker="Gemini", cached=False)
     own: ApiPart = dict(kept_object(value, OWN))
     signature = kept_text(value, SIGNATURE)
     if signature is not None:
         own["thoughtSignature"] = signature
     return own
-
-
-def report_unknown(value: Wire, lost: Lost, at: str = "") -> None:
-    """Note the members that nobody here knows. Marks of other makers are none of ours."""
-    for name, raw in kept(value).items():
-        if not name.startswith("perdure:") and raw != b"null":
-            lost.add(name, "Gemini has no such member", f"{at}.{name}")
 
 
 def media_part(part: Part, lost: Lost, at: str) -> ApiPart | None:
@@ -224,31 +217,19 @@ def media_part(part: Part, lost: Lost, at: str) -> ApiPart | None:
         raw = extension(part, PROVIDER, "part")
         if raw is not None:
             return dict(members_of(raw))
-    media = _media(part)
-    made = None if media is None else _media_members(media)
+    media = media_of(part)
+    made = _media_members(media)
     if made is None:
-        what = media.type if media is not None and media.type else part.type
-        lost.add(what, "Gemini takes images, sounds, videos, PDF and text, by a type it knows", at)
+        lost.add(
+            media.type or part.type,
+            "Gemini takes images, sounds, videos, PDF and text, by a type it knows",
+            at,
+        )
         return None
     detail = getattr(part, "detail", None)
     if detail and detail != "auto":
         lost.add("detail", "Gemini has no such setting of an image", f"{at}.detail")
     return {**made, **own_members(part, lost, at)}
-
-
-def _media(part: Part) -> Media | None:
-    match part:
-        case InputImage() | InputFile():
-            return media_of(part)
-        case InputVideo():
-            media = media_at(part.video_url)
-            return media if media.type else media._replace(type="video/mp4")
-        case UnknownPart(type="input_audio"):
-            audio = members_of(members_of(part.source.raw).get("input_audio", b"{}"))
-            data, form = text_of_raw(audio.get("data")), text_of_raw(audio.get("format"))
-            return Media(f"audio/{form or 'wav'}", data=data) if data else None
-        case _:
-            return None
 
 
 def _media_members(media: Media) -> ApiPart | None:
@@ -322,7 +303,7 @@ def _function_response(
     made["response"] = _response(output.text, media=bool(inside or beside))
     if inside:
         made["parts"] = inside
-    report_unknown(output, lost)
+    report_unknown(output, lost, maker="Gemini", cached=False)
     return Result(json_text({"functionResponse": made, **kept_object(output, OWN)}), beside)
 
 

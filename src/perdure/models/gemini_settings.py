@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import cast
 
-import msgspec
 from msgspec import Raw
 
 from perdure.errors import ConfigError
@@ -16,8 +15,10 @@ from perdure.models.content import (
     given,
     kept,
     members_of,
+    merged,
     model_named,
     refuse_held,
+    stops_of,
 )
 from perdure.models.gemini_request import NAME, OWN, PROVIDER, own_members
 from perdure.models.gemini_schema import gemini_schema
@@ -174,10 +175,9 @@ def _sampling(settings: Request, config: Members, lost: Lost) -> None:
         raw = kept(settings).get(name, b"null")
         if raw != b"null":
             config[own] = Raw(raw)
-    raw = kept(settings).get("stop_sequences") or kept(settings).get("stop") or b"null"
-    stop = msgspec.json.decode(raw, type=str | list[str] | None)
-    if stop:
-        config["stopSequences"] = [stop] if isinstance(stop, str) else stop
+    stops = stops_of(settings)
+    if stops:
+        config["stopSequences"] = stops
     if settings.parallel_tool_calls is False:
         lost.add("parallel_tool_calls", "Gemini decides that itself", "parallel_tool_calls")
 
@@ -277,15 +277,4 @@ def _others(settings: Request, out: Members, lost: Lost) -> None:
         elif not name.startswith("perdure:"):
             lost.add(name, "Gemini has no such setting", name)
     for name, own in members_of(kept(settings).get(OWN, b"{}")).items():
-        out[name] = _merged(out.get(name), own)
-
-
-def _merged(made: object, own: Raw) -> object:
-    """The API's own members win over those made here, member by member."""
-    inner = members_of(own)
-    if not isinstance(made, Mapping) or not inner:
-        return own
-    found = dict(cast("Mapping[str, object]", made))
-    for name, raw in inner.items():
-        found[name] = _merged(found.get(name), raw)
-    return found
+        out[name] = merged(out.get(name), own)

@@ -120,7 +120,7 @@ async def create(transaction: Transaction, asked: Creation) -> Appended:
         if held is not None:
             return held
     if asked.batch:
-        await _insert_entries(transaction, key, 0, asked.batch)
+        await _insert_entries(transaction, key, asked.batch)
     if not asked.header.root:
         await transaction.do("INSERT INTO @roots (session) VALUES (%s)", asked.header.id)
     return Appended(len(asked.batch))
@@ -189,10 +189,9 @@ async def append(transaction: Transaction, asked: Change, at: At) -> Appended:
     if already:
         await settle(transaction, locked.key)
     if rest:
-        await _move(transaction, locked, held.header, rest)
-        await _insert_entries(transaction, locked.key, locked.version, rest)
+        await _write(transaction, locked, held.header, rest, asked.summary)
         await _consume(transaction, locked, rest)
-    if asked.summary is not None:
+    elif asked.summary is not None:
         await _summarise(transaction, locked.key, asked.summary)
     return Appended(locked.version + len(rest), already)
 
@@ -228,21 +227,41 @@ async def _look(transaction: Transaction, locked: Locked, asked: Change) -> _Hel
     return _Held(header, locked.version, known["entry"], known["message"], lines)
 
 
-async def _move(
-    transaction: Transaction, locked: Locked, header: Header, rest: Sequence[AnyEntry]
+_WRITE = """
+WITH moved AS (
+    UPDATE @sessions SET version = version + %s, bytes = bytes + %s, header = %b,
+        status = CASE WHEN %s THEN %s ELSE status END,
+        due = CASE WHEN %s THEN %s ELSE due END,
+        leaf = CASE WHEN %s THEN %s ELSE leaf END
+    WHERE key = %s AND version = %s RETURNING key
+)
+INSERT INTO @entries (session, number, id, parent, parents, type, ts, line)
+SELECT moved.key, %s + place, batch.id, parent, parents, type, ts, line FROM moved, unnest(
+    %s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %b::bytea[]
+) WITH ORDINALITY AS batch (id, parent, parents, type, ts, line, place)
+"""
+
+
+async def _write(
+    transaction: Transaction,
+    locked: Locked,
+    header: Header,
+    rest: Sequence[AnyEntry],
+    summary: Summary | None,
 ) -> None:
     """Take the next versions; that of another is a count of no rows (LOG 1.6)."""
     raise_to = raised(header)
-    moved = await transaction.do(
-        "UPDATE @sessions SET version = version + %s, bytes = bytes + %s, header = %b "
-        "WHERE key = %s AND version = %s",
+    given, kept = summary is not None, summary or Summary()
+    written = await transaction.do(
+        _WRITE,
         len(rest),
         size_of(rest) + len(raise_to.line) - len(header.line),
         raise_to.line,
-        locked.key,
-        locked.version,
+        *(given, kept.status, given, kept.due, given, kept.leaf),
+        *(locked.key, locked.version, locked.version),
+        *_columns(rest),
     )
-    if moved != 1:
+    if written != len(rest):
         raise StaleVersion(header.id, locked.version, -1)
 
 
@@ -256,16 +275,21 @@ async def _summarise(transaction: Transaction, key: int, summary: Summary) -> No
     )
 
 
-async def _insert_entries(
-    transaction: Transaction, key: int, version: int, batch: Sequence[AnyEntry]
-) -> None:
+async def _insert_entries(transaction: Transaction, key: int, batch: Sequence[AnyEntry]) -> None:
+    """The first entries of a session."""
     await transaction.do(
         "INSERT INTO @entries (session, number, id, parent, parents, type, ts, line) "
-        "SELECT %s, %s + place, id, parent, parents, type, ts, line FROM unnest("
+        "SELECT %s, place, id, parent, parents, type, ts, line FROM unnest("
         "%s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %b::bytea[]) "
         "WITH ORDINALITY AS batch (id, parent, parents, type, ts, line, place)",
         key,
-        version,
+        *_columns(batch),
+    )
+
+
+def _columns(batch: Sequence[AnyEntry]) -> tuple[list[object], ...]:
+    """Entries, column by column."""
+    return (
         [entry.id for entry in batch],
         [entry.parent for entry in batch],
         [msgspec.json.encode(e.parents).decode() if e.parents else None for e in batch],

@@ -27,6 +27,7 @@ from perdure.errors import ConfigError, PerdureError, StoreFailed
 from perdure.stores.points import At
 from perdure.stores.sqlite_connection import connect, failure, patiently, synchronise
 from perdure.stores.sqlite_schema import prepare
+from perdure.stores.sqlite_turn import Turn
 
 T = TypeVar("T")
 
@@ -76,6 +77,7 @@ class Writer:
         self._at = at
         self._patience = patience
         self._checkpoints = checkpoints
+        self._turn = Turn(path, patience)
         self._queue: deque[_Job] = deque()
         self._wake = threading.Condition()
         self._most = _MOST
@@ -135,6 +137,7 @@ class Writer:
             except Exception as error:  # noqa: BLE001 - the thread has to live on
                 self._fail(self._take(_MOST), error)
         self._disconnect()
+        self._turn.close()
 
     def _wait(self) -> bool:
         """Wait for work; False if there will be none any more."""
@@ -189,7 +192,8 @@ class Writer:
     def _begin(self) -> Connection:
         self._at("begin")
         connection = self._connected()
-        patiently(lambda: connection.execute("BEGIN IMMEDIATE"), self._patience)
+        with self._turn.taken():
+            patiently(lambda: connection.execute("BEGIN IMMEDIATE"), self._patience)
         return connection
 
     def _transact(self, connection: Connection, jobs: Iterable[_Job]) -> list[_Outcome]:

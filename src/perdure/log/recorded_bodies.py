@@ -1,0 +1,92 @@
+"""The bodies that a recorder writes, and what is owed the queues."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+from msgspec import Raw
+
+from perdure.errors import Guard
+from perdure.log.entries import SALT, Json
+from perdure.log.path import View
+from perdure.log.recorded_requests import trigger_json
+from perdure.log.writing import Draft
+from perdure.loop import RunEnd, ToolEnd, Trigger
+from perdure.wire import FunctionCallOutput, Item, encode, function_call_output
+
+HIDDEN_ITEM = "perdure:response_id"
+"""Marks, in a custom entry, an item that no model is shown; with the response it belongs to."""
+
+CUT = {"reason": "cut"}
+"""What a response that broke off says of itself: it is no answer."""
+
+AGAIN = "perdure:again"
+
+
+class Owed(NamedTuple):
+    """A queued input that no item has taken up yet."""
+
+    body: Json
+    entry: Draft | str
+
+    def again(self) -> Owed:
+        """The same once more, for readers that take it for closed by the end of the drive."""
+        body = {name: value for name, value in self.body.items() if name not in (SALT, AGAIN)}
+        return Owed(body, Draft("queued", {**body, AGAIN: self.entry}))
+
+
+def raw_body(value: msgspec.Struct | None | msgspec.UnsetType) -> Raw | None:
+    """A wire value as a body holds it; None if it is not there."""
+    return Raw(encode(value)) if value else None  # type: ignore[arg-type]
+
+
+def original_output(event: ToolEnd) -> FunctionCallOutput:
+    """The output as the tool gave it; the entry says what had to change of it."""
+    original = event.result.original if event.result is not None else None
+    if event.output is not None and original is None:
+        return event.output
+    return function_call_output(event.call_id, "" if original is None else original)
+
+
+def hidden_item(item: Item, response: str) -> Draft:
+    """An item that no model is shown."""
+    kind = item.type or "perdure:item"
+    return Draft("custom", {"ns": kind, "data": Raw(encode(item)), HIDDEN_ITEM: response})
+
+
+def trigger_body(trigger: Trigger) -> Json:
+    """A trigger, its extras as members."""
+    members = {"kind": trigger.kind, "ref": trigger.ref, "source": trigger.source}
+    return {**trigger_json(members), **trigger.extra}
+
+
+def owed_draft(run_id: str, entries: Sequence[Draft | str]) -> Draft:
+    """What the end of a drive says it still owes its queues (LOG 4.4)."""
+    return Draft("perdure:owed", {"run_id": run_id, "queued": list(entries)})
+
+
+def told_draft(event: RunEnd) -> Draft:
+    """What the loop says of an end (LOG 4.3)."""
+    body: Json = {"run_id": event.run_id, "reason": event.reason}
+    return Draft("perdure:end", {**body, "cause": event.cause} if event.cause else body)
+
+
+def run_end_draft(event: RunEnd, view: View) -> Draft:
+    """The end as the format has it, from core entries alone (LOG 4.3)."""
+    pending: Sequence[str] = ()
+    reason = "aborted"
+    if view.drives.open is not None:
+        pending, reason = view.drives.verdict(view.drives.open, view.calls)
+    standing = {"error": "error", "aborted": "interrupted"}.get(event.reason, reason)
+    ref: str = event.cause or ""
+    if event.error is not None and not isinstance(event.error, Guard):
+        ref = str(event.error)
+    body: Json = {
+        "run_id": event.run_id,
+        "phase": "end",
+        "reason": standing,
+        "pending": list(pending),
+    }
+    return Draft("run", {**body, "ref": ref} if ref else body)

@@ -643,7 +643,7 @@ def test_a_session_keeps_its_promises_whatever_happens() -> None:
         settings=settings(
             max_examples=120,
             stateful_step_count=40,
-            suppress_health_check=list(HealthCheck),
+            suppress_health_check=[*HealthCheck.__members__.values()],
         ),
     )
 

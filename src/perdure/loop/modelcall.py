@@ -83,7 +83,7 @@ async def _read(drive: Drive, attempt: Attempt, request: ModelRequest) -> Stream
     try:
         return await _feed(drive, attempt, _open(drive, request, opened))
     finally:
-        for stream in reversed(opened):
+        for stream in opened:
             await close(stream)
 
 
@@ -109,7 +109,8 @@ def _open(
 ) -> AsyncIterator[StreamEvent]:
     """Call the model inside its middleware.
 
-    `opened` gets every stream that is to be closed: a generator around another does not close it.
+    `opened` gets every stream that is to be closed, the outermost first: a generator around another
+    does not close it.
     """
 
     def call(request: ModelRequest) -> AsyncIterator[StreamEvent]:
@@ -117,10 +118,10 @@ def _open(
         return opened[-1]
 
     try:
-        opened.append(drive.hooks.model_call(request, call))
+        opened.insert(0, drive.hooks.model_call(request, call))
     except Exception as error:
         raise _AttemptFailed(error) from error
-    return opened[-1]
+    return opened[0]
 
 
 async def _next(drive: Drive, stream: AsyncIterator[StreamEvent]) -> StreamEvent | None:

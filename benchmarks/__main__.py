@@ -10,6 +10,7 @@ ALL = (
     "wire",
     "loop",
     "log",
+    "stores",
     "client",
     "adapter_chat",
     "adapter_anthropic",

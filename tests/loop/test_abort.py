@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from perdure.agent import Agent
-from perdure.errors import Aborted, RunFailed, SubscriberHung
+from perdure.errors import Aborted, RunFailed
 from perdure.loop import (
     Broadcast,
     Config,
@@ -33,7 +33,7 @@ from perdure.loop import (
 from perdure.testing import FakeClock, ScriptedModel, call, turn
 from perdure.testing.clock import settle
 from perdure.testing.event_check import check_events
-from perdure.tools import Call, ToolResult, tool
+from perdure.tools import Call, tool
 from perdure.wire import StreamEvent, user
 from tests.loop.fakes import (
     Ear,
@@ -709,8 +709,3 @@ async def test_an_end_that_is_not_durable_is_told_to_nobody_and_raised() -> None
     assert ear.of(RunEnd) == []
     assert consumers.closed
     assert [event.type for event in [e async for e in consumers.subscribe()]].count("run_end") == 0
-
-
-def test_the_name_of_a_hung_subscriber_s_error_says_what_it_was_told() -> None:
-    assert "run_end" in str(SubscriberHung("run_end"))
-    assert ToolResult("x").output == "x"

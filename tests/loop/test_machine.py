@@ -55,7 +55,7 @@ from perdure.testing import FakeClock, ScriptedModel, call, error, turn
 from perdure.testing.event_check import EventCheck, check_input
 from perdure.testing.scripted import Turn, reasoning
 from perdure.tools import Call, ToolResult
-from perdure.wire import FunctionCall, FunctionCallOutput, Item, StreamEvent, user
+from perdure.wire import FunctionCall, FunctionCallOutput, Item, StreamEvent
 from tests.loop.fakes import Ear, Failure, Tool
 
 NAMES = ["look", "pay", "keyed", "twice", "alone", "db", "held", "barred", "outer", "deaf", "gone"]
@@ -641,12 +641,8 @@ def test_a_session_keeps_its_promises_whatever_happens() -> None:
     run_state_machine_as_test(
         Machine,
         settings=settings(
-            max_examples=120,
+            max_examples=60,
             stateful_step_count=40,
-            suppress_health_check=[*HealthCheck.__members__.values()],
+            suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
         ),
     )
-
-
-def test_the_machine_s_words_are_ours() -> None:
-    assert user("x")

@@ -6,19 +6,24 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
+import pytest
+
 from perdure.agent import Agent
 from perdure.loop import (
     Middleware,
     ModelRequest,
+    NextTool,
     ToolCallInfo,
     ToolDecision,
+    ToolResultInfo,
     alongside_model_call,
 )
 from perdure.session import Session
 from perdure.testing import FakeClock, ScriptedModel, call
 from perdure.testing.clock import settle
+from perdure.tools import ToolResult
 from perdure.wire import StreamEvent
-from tests.loop.fakes import Tool, answer, listening
+from tests.loop.fakes import Tool, answer, listening, outputs
 
 
 class Stubborn:
@@ -61,6 +66,34 @@ async def test_a_hook_that_waits_for_ever_does_not_keep_an_aborted_drive_from_en
     agent = Agent(model, tools=[Tool("a")], middleware=[Asks()], clock=clock, wind_down=5)
     session, _ = listening(agent)
     assert await ends_after_an_abort(session, clock, over)
+
+
+@pytest.mark.parametrize("hook", ["wrap_tool_call", "after_tool_call"])
+async def test_nor_does_a_hook_around_a_tool(hook: str) -> None:
+    over = asyncio.Event()
+
+    class Waits(Middleware):
+        async def wrap_tool_call(
+            self,
+            info: ToolCallInfo,
+            next: NextTool,  # noqa: A002
+        ) -> ToolResult:
+            if hook == "wrap_tool_call":
+                await over.wait()
+            return await next()
+
+        async def after_tool_call(self, info: ToolResultInfo) -> None:
+            if hook == "after_tool_call":
+                await over.wait()
+
+    clock = FakeClock()
+    model = ScriptedModel([call("a", {}, "c1")])
+    agent = Agent(model, tools=[Tool("a")], middleware=[Waits()], clock=clock, wind_down=5)
+    session, ear = listening(agent)
+    assert await ends_after_an_abort(session, clock, over)
+    ear.check()
+    known = dict(outputs(ear.end.items))
+    assert known == ({"c1": "ok"} if hook == "after_tool_call" else {})
 
 
 async def test_a_guard_beside_the_model_that_heeds_no_cancellation_does_not_keep_it_either() -> (

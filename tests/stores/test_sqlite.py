@@ -505,9 +505,9 @@ async def test_a_full_disk_fails_what_does_not_fit_and_nothing_else(
 async def test_the_log_ahead_is_folded_in_while_writers_go_on(store: SqliteStore) -> None:
     await store.create(header())
     lease = await store.lease("s1", holder="x")
-    body: dict[str, object] = {"ns": "x", "data": "x" * 12_000}
-    for start in range(0, 8_000, 200):
-        await store.append("s1", start, lease.fence, flat(start, 200, body))
+    body: dict[str, object] = {"ns": "x", "data": "x" * 50_000}
+    for start in range(0, 2_000, 50):
+        await store.append("s1", start, lease.fence, flat(start, 50, body))
     wal = store.path.with_name("s.db-wal").stat().st_size
     assert wal < 50_000_000  # of a hundred that were written
     await store.close()

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import click
 
 from perdure.cli.log import log
+from perdure.cli.store_commands import LOG_COMMANDS, doctor
 
 EXIT_CODES = """\b
 Exit codes:
@@ -102,4 +103,7 @@ def demo() -> None:
     asyncio.run(run_demo())
 
 
+for _command in LOG_COMMANDS:
+    log.add_command(_command)
 cli.add_command(log)
+cli.add_command(doctor)

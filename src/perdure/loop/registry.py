@@ -16,6 +16,9 @@ from perdure.loop.events import RunEnd
 from perdure.loop.state import Drive
 from perdure.tools import current_elicitor
 
+LINGER = 1.0
+"""Seconds between two cancellations of a drive that does not end."""
+
 _running: set[asyncio.Task[RunEnd]] = set()
 _watching: set[asyncio.Task[None]] = set()
 
@@ -137,3 +140,6 @@ def _end_in_time(drive: Drive, task: asyncio.Task[RunEnd]) -> None:
 async def _cancel_late(drive: Drive, task: asyncio.Task[RunEnd]) -> None:
     await drive.config.clock.sleep(drive.config.wind_down + drive.config.grace)
     task.cancel()
+    while drive.taking:  # the batch passes a second cancellation on to the hooks around its tools
+        await drive.config.clock.sleep(LINGER)
+        task.cancel()

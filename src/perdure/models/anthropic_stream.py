@@ -39,7 +39,7 @@ from perdure.models.anthropic_events import (
 )
 from perdure.models.anthropic_request import OWN, PROVIDER
 from perdure.models.anthropic_settings import max_tokens
-from perdure.models.content import json_text, members_of, text_of_raw
+from perdure.models.content import input_text_of, json_text, members_of, text_of_raw
 from perdure.models.failures import failure
 from perdure.models.writer import MAKER, REDACTED, Writer
 from perdure.wire import (
@@ -115,7 +115,7 @@ class _Block:
         """The block as an item that goes back whole."""
         if any(self.pieces):
             self.raw = None
-            self.fields["input"] = Raw("".join(self.pieces).encode("utf-8", "replace"))
+            self.fields["input"] = input_text_of(self.pieces)
         block = self.raw if self.raw is not None else Raw(json_text(self.fields))
         type_, item_id = f"{PROVIDER}:{self.type}", self.text("id") or item_id
         members = {"type": type_, "id": item_id, "status": "completed", "block": block}

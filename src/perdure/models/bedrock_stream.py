@@ -19,7 +19,7 @@ from perdure.errors import DecodeError
 from perdure.loop.model import ModelRequest
 from perdure.models.bedrock_request import OWN, PROVIDER
 from perdure.models.bedrock_settings import is_claude
-from perdure.models.content import as_unknown, json_text, members_of, text_of_raw
+from perdure.models.content import as_unknown, input_text_of, json_text, members_of, text_of_raw
 from perdure.models.writer import MAKER, REDACTED, Writer
 from perdure.wire import (
     ABSENT,
@@ -433,7 +433,7 @@ def _item(block: _Block, item_id: str) -> UnknownItem:
     """A block as an item that goes back whole."""
     members = dict(block.members)
     if any(block.pieces):
-        members["input"] = Raw("".join(block.pieces).encode("utf-8", "replace"))
+        members["input"] = input_text_of(block.pieces)
     if block.content:
         members["content"] = Raw(json_text(block.content))
     type_ = f"{PROVIDER}:{block.name}"

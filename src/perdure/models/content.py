@@ -9,7 +9,7 @@ import hashlib
 import re
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, cast
 
 import msgspec
@@ -94,6 +94,15 @@ def object_text(arguments: str) -> bytes | None:
 
 
 _decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+def input_text_of(pieces: Sequence[str]) -> msgspec.Raw:
+    """The input of a call that came in pieces; as a string if it was cut, and is no JSON."""
+    text = scalar_text("".join(pieces))
+    try:
+        return msgspec.json.decode(text.encode(), type=msgspec.Raw).copy()
+    except msgspec.DecodeError:
+        return msgspec.Raw(_encode(text))
 
 
 def arguments_text(arguments: str, lost: Lost) -> bytes:

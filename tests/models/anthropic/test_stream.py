@@ -220,6 +220,19 @@ def test_a_block_nobody_knows_is_an_item_that_goes_back_whole() -> None:
     assert b'{"q": 1.50}' in first.source.raw
 
 
+def test_a_block_that_was_cut_keeps_its_input_as_text() -> None:
+    search = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {}}
+    got = answer(
+        start()
+        + block(0, search, {"type": "input_json_delta", "partial_json": '{"q": "a'})
+        + stop("max_tokens")
+    )
+    item = got.output[0]
+    assert isinstance(item, UnknownItem)
+    value: Any = item.source.value()
+    assert value["block"]["input"] == '{"q": "a'
+
+
 def test_events_nobody_knows_are_passed_over() -> None:
     future = frame({"type": "content_block_pondered", "index": 7, "mood": "good"})
     assert kinds(answer(start() + future + text(0, "a") + future + stop())) == "message"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -118,9 +119,6 @@ class Agent:
     clock: Clock = dataclasses.field(default_factory=SystemClock, repr=False)
     ids: Ids = dataclasses.field(default_factory=RandomIds, repr=False)
     _tools: tuple[Tool, ...] = dataclasses.field(init=False, repr=False, compare=False)
-    _kept: list[KeptStores] = dataclasses.field(
-        init=False, repr=False, compare=False, default_factory=list["KeptStores"]
-    )
     _resolved: Resolved = dataclasses.field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -221,16 +219,17 @@ class Agent:
         """
         if not isinstance(store, str):
             return store
-        if not self._kept:
-            from perdure.stores.kept import KeptStores
+        return self._kept.get(store)
 
-            self._kept.append(KeptStores())
-        return self._kept[0].get(store)
+    @functools.cached_property
+    def _kept(self) -> KeptStores:
+        from perdure.stores.kept import KeptStores
+
+        return KeptStores()
 
     async def aclose(self) -> None:
         """Close the stores that were opened on the running event loop. Using them opens others."""
-        for kept in self._kept:
-            await kept.aclose()
+        await self._kept.aclose()
 
     async def begin(
         self,

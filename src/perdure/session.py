@@ -28,6 +28,7 @@ from perdure.loop import (
     check_answers,
     check_opening,
     holds_up,
+    ids_of,
     refuse_references,
     unanswered,
     unhide,
@@ -35,7 +36,7 @@ from perdure.loop import (
 from perdure.prompts import Input, prompt_items
 from perdure.result import RunResult, result_of
 from perdure.stream import RunStream
-from perdure.wire import FunctionCall, FunctionCallOutput, Item
+from perdure.wire import FunctionCallOutput, Item
 
 if TYPE_CHECKING:
     from perdure.agent import Agent
@@ -89,7 +90,7 @@ class Session:
         self._transcript = (
             transcript if isinstance(transcript, Transcript) else Transcript(transcript)
         )
-        self._call_ids = CallIds(_call_ids(self._transcript.snapshot()))
+        self._call_ids = CallIds(ids_of(self._transcript.snapshot()))
         self._queues = Queues()
         self._subscribers: list[Subscriber] = []
         self._turn_to_drive = asyncio.Lock()
@@ -428,7 +429,7 @@ class Session:
         for item in self._transcript.snapshot():
             self._transcript.attribute(item, before.maker(item))
         snapshot = self._transcript.snapshot()
-        self._call_ids.reserve(_call_ids(snapshot))
+        self._call_ids.reserve(ids_of(snapshot))
         self._pending = _known(snapshot, self._pending)
 
     def set_pending(self, pending: Sequence[PendingCall]) -> None:
@@ -551,10 +552,6 @@ def _known(transcript: Items, known: Sequence[PendingCall]) -> tuple[PendingCall
         or PendingCall(call=call, reason="unknown")
         for call in unanswered(transcript)
     )
-
-
-def _call_ids(items: Iterable[Item]) -> Iterable[str]:
-    return (item.call_id for item in items if isinstance(item, FunctionCall))
 
 
 def _as_given(waiting: Waiting) -> Item | Hidden:

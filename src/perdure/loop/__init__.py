@@ -72,7 +72,7 @@ from perdure.loop.events import (
     TurnStart,
 )
 from perdure.loop.ledger import Ledger, NullLedger, Ticket
-from perdure.loop.lowlevel import EVENT_BUFFER, Events, begin, continue_, run
+from perdure.loop.lowlevel import EVENT_BUFFER, Events, begin, continue_, ids_of, run
 from perdure.loop.middleware import (
     MessageInfo,
     Middleware,
@@ -186,6 +186,7 @@ __all__ = [
     "deny",
     "drive_scope",
     "holds_up",
+    "ids_of",
     "invoke",
     "is_retryable",
     "on_end",

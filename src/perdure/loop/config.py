@@ -12,7 +12,7 @@ from perdure.loop.middleware import Middleware
 from perdure.loop.model import Model
 from perdure.loop.retry import Retry
 from perdure.tools import Call, Elicitor, Tool
-from perdure.wire import ABSENT, Item, Request, UnknownItem
+from perdure.wire import ABSENT, Item, Request, is_extension
 
 DEFAULT_MAX_PARALLEL = 8
 """How many tools of one batch run at once, unless a configuration says otherwise."""
@@ -26,7 +26,7 @@ DEFAULT_WIND_DOWN = 10.0
 
 def visible_to_model(item: Item) -> bool:
     """Whether a request carries the item: all but those of an extension type, `slug:type`."""
-    return not (isinstance(item, UnknownItem) and ":" in item.type)
+    return not is_extension(item)
 
 
 ToolRecorder = Callable[[Call, str, object], Awaitable[None]]

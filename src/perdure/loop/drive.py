@@ -32,7 +32,7 @@ from perdure.wire import (
     Item,
     ItemReference,
     Message,
-    UnknownItem,
+    is_extension,
 )
 
 
@@ -130,7 +130,7 @@ def check_opening(
     open_calls = unanswered(everything)
     if open_calls:
         raise InputRequired(tuple(call.call_id for call in open_calls))
-    last = next((item for item in reversed(everything) if not is_note(item)), None)
+    last = next((item for item in reversed(everything) if not is_extension(item)), None)
     if not waiting and (last is None or not can_continue(last)):
         raise CannotContinue
 
@@ -194,15 +194,10 @@ def tail(transcript: Items) -> list[Item]:
     """What stands after the model's last word."""
     found: list[Item] = []
     for item in reversed(transcript):
-        if not can_continue(item) and not is_note(item):
+        if not can_continue(item) and not is_extension(item):
             break
         found.append(item)
     return found[::-1]
-
-
-def is_note(item: Item) -> bool:
-    """Whether an item is of an extension type, which a model does not see."""
-    return isinstance(item, UnknownItem) and ":" in item.type
 
 
 def _release_deliveries(drive: Drive) -> None:

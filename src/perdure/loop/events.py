@@ -36,8 +36,8 @@ from perdure.wire import (
     Message,
     Response,
     StreamEvent,
-    UnknownItem,
     Usage,
+    is_extension,
 )
 
 Source = Literal["input", "resume"]
@@ -296,7 +296,7 @@ class RunEnd(_Event, frozen=True, kw_only=True):
         if self.withheld or self.cause in ("length", "content_filter"):
             return ""
         for item in reversed(self.items):
-            if not (isinstance(item, UnknownItem) and ":" in item.type):
+            if not is_extension(item):
                 if isinstance(item, Message) and item.role == "assistant":
                     return item.text
                 break

@@ -76,9 +76,12 @@ async def collect(stream: AsyncIterator[StreamEvent]) -> Response:
     raise Truncated
 
 
+_TERMINAL = frozenset({ResponseCompleted, ResponseIncomplete, ResponseFailed})
+
+
 def is_terminal(event: StreamEvent) -> bool:
     """Whether an event ends its stream."""
-    return isinstance(event, ResponseCompleted | ResponseIncomplete | ResponseFailed)
+    return type(event) in _TERMINAL
 
 
 async def close(stream: AsyncIterator[StreamEvent]) -> None:

@@ -35,11 +35,9 @@ async def run_turn(drive: Drive) -> Outcome | None:
     """Run a turn. None means that another follows."""
     drive.signal.check()
     drive.turn += 1
-    stopped = await _begin_turn(drive)
-    if isinstance(stopped, Outcome):
-        return stopped
+    request = await _begin_turn(drive)
     try:
-        answer = await call_model(drive, stopped)
+        answer = await call_model(drive, request)
     except BaseException:
         for call in drive.broken:
             await keep(drive, function_call_output(call.call_id, NOT_RUN_CUT))
@@ -56,12 +54,11 @@ async def run_turn(drive: Drive) -> Outcome | None:
         return await _finish(drive, answer)
     batch = await run_batch(drive, answer.calls)
     await add_batch(drive, batch)
-    drive.signal.check()
     await _end_turn(drive, answer, batch.results)
     return await _after_batch(drive, answer, batch)
 
 
-async def _begin_turn(drive: Drive) -> ModelRequest | Outcome:
+async def _begin_turn(drive: Drive) -> ModelRequest:
     """Phases 2 to 5."""
     info = TurnStartInfo(
         run_id=drive.run_id,

@@ -20,7 +20,7 @@ from perdure.models.anthropic_request import PROVIDER, Messages
 from perdure.models.anthropic_settings import Seen, settings_members, takes_inline_system
 from perdure.models.anthropic_stream import MessageAssembler
 from perdure.models.body import Body
-from perdure.models.client import Exchange, Hooks, Key, Timeouts
+from perdure.models.client import Exchange, Hooks, Key, ModelClient, Timeouts
 from perdure.models.content import Lost, json_text, members_of, text_of_raw
 from perdure.models.decoding import AnswerDecoder, last_response, whole_answer
 from perdure.models.keyed import KeyedClient, as_class
@@ -148,7 +148,7 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes, *, now: float)
 # --- the client ----------------------------------------------------------------
 
 
-class Anthropic:
+class Anthropic(ModelClient):
     """Claude behind the Messages API.
 
     ```python
@@ -227,14 +227,6 @@ class Anthropic:
             return response(raw, request, ids=self._ids, clock=self._clock)
 
         return await self._client.fetch("/v1/messages", request_body(request, stream=False), parse)
-
-    async def check(self) -> None:
-        """Raise `ConfigError` if no request could be sent, for want of a key, say."""
-        await self._client.check()
-
-    async def aclose(self) -> None:
-        """Close the connections that the running event loop keeps. The client stays usable."""
-        await self._client.aclose()
 
 
 # --- model strings ----------------------------------------------------------------

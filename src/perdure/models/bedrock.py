@@ -35,7 +35,7 @@ from perdure.models.bedrock_request import PROVIDER, Converse
 from perdure.models.bedrock_settings import Seen, is_claude, settings_members
 from perdure.models.bedrock_stream import ConverseAssembler
 from perdure.models.body import Body
-from perdure.models.client import Exchange, Hooks, Key, Timeouts
+from perdure.models.client import Exchange, Hooks, Key, ModelClient, Timeouts
 from perdure.models.content import Lost, json_text, model_named
 from perdure.models.decoding import AnswerDecoder, last_response, whole_answer
 from perdure.models.keyed import as_class
@@ -188,7 +188,7 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes, *, now: float)
 # --- the client ----------------------------------------------------------------
 
 
-class Bedrock:
+class Bedrock(ModelClient):
     """The models of Bedrock behind Converse.
 
     ```python
@@ -281,14 +281,6 @@ class Bedrock:
 
         path = path_of(model_named(request.settings), stream=False)
         return await self._client.fetch(path, request_body(request), parse)
-
-    async def check(self) -> None:
-        """Raise `ConfigError` if no request could be sent, for want of a key, say."""
-        await self._client.check()
-
-    async def aclose(self) -> None:
-        """Close the connections that the running event loop keeps. The client stays usable."""
-        await self._client.aclose()
 
 
 # --- model strings ----------------------------------------------------------------

@@ -38,7 +38,7 @@ from perdure.models.chat_dialects import (
 from perdure.models.chat_messages import Messages, messages
 from perdure.models.chat_settings import instructions, members
 from perdure.models.chat_stream import ChatAssembler, StreamDecoder
-from perdure.models.client import Exchange, Hooks, HttpClient, Key, Timeouts
+from perdure.models.client import Exchange, Hooks, HttpClient, Key, ModelClient, Timeouts
 from perdure.models.content import Lost, json_text
 from perdure.models.decoding import last_response, whole_answer
 from perdure.models.keyed import KeyedClient
@@ -149,7 +149,7 @@ def response(
 # --- the client ----------------------------------------------------------------
 
 
-class Chat:
+class Chat(ModelClient):
     """A model behind a Chat Completions server.
 
     ```python
@@ -235,14 +235,6 @@ class Chat:
     def losses(self, request: ModelRequest) -> tuple[Loss, ...]:
         """What of `request` the service does not get, or gets in another form."""
         return losses(request, dialect=self.dialect)
-
-    async def check(self) -> None:
-        """Raise `ConfigError` if no request could be sent, for want of a key, say."""
-        await self._client.check()
-
-    async def aclose(self) -> None:
-        """Close the connections that the running event loop keeps. The client stays usable."""
-        await self._client.aclose()
 
 
 class _Client(KeyedClient):

@@ -281,6 +281,20 @@ class HttpClient:
         return key
 
 
+class ModelClient:
+    """What the clients of all adapters share. Each makes its own `_client`."""
+
+    _client: HttpClient
+
+    async def check(self) -> None:
+        """Raise `ConfigError` if no request could be sent, for want of a key, say."""
+        await self._client.check()
+
+    async def aclose(self) -> None:
+        """Close the connections that the running event loop keeps. The client stays usable."""
+        await self._client.aclose()
+
+
 def _secrets_of(headers: Mapping[str, str]) -> tuple[str, ...]:
     """What must not show in an error: the values, and a key without the word before it."""
     values = {value for header in headers.values() for value in (header, header.split(" ")[-1])}

@@ -22,7 +22,7 @@ from perdure.errors import AuthFailed, ContextTooLong, QuotaExhausted, Rejected
 from perdure.loop.model import ModelRequest
 from perdure.models import failures
 from perdure.models.body import Body
-from perdure.models.client import Exchange, Hooks, Key, Timeouts
+from perdure.models.client import Exchange, Hooks, Key, ModelClient, Timeouts
 from perdure.models.content import Lost, json_text, members_of, model_named, text_of_raw
 from perdure.models.decoding import AnswerDecoder, last_response, whole_answer
 from perdure.models.gemini_request import PROVIDER, Contents
@@ -188,7 +188,7 @@ def _details(body: bytes) -> list[_Detail]:
 # --- the client ----------------------------------------------------------------
 
 
-class Gemini:
+class Gemini(ModelClient):
     """Gemini behind its API.
 
     ```python
@@ -265,14 +265,6 @@ class Gemini:
 
         path = path_of(model_named(request.settings), stream=False)
         return await self._client.fetch(path, request_body(request), parse)
-
-    async def check(self) -> None:
-        """Raise `ConfigError` if no request could be sent, for want of a key, say."""
-        await self._client.check()
-
-    async def aclose(self) -> None:
-        """Close the connections that the running event loop keeps. The client stays usable."""
-        await self._client.aclose()
 
 
 # --- model strings ----------------------------------------------------------------

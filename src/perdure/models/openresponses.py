@@ -27,7 +27,15 @@ from perdure.errors import (
 from perdure.loop.model import ModelRequest
 from perdure.loop.transcript import Items
 from perdure.models.body import Body, ItemFragments
-from perdure.models.client import BODY_LIMIT, Exchange, Hooks, HttpClient, Key, Timeouts
+from perdure.models.client import (
+    BODY_LIMIT,
+    Exchange,
+    Hooks,
+    HttpClient,
+    Key,
+    ModelClient,
+    Timeouts,
+)
 from perdure.models.failures import failure, readable
 from perdure.models.stream import QUOTE, EventStream, StreamEnd, bad_frame
 from perdure.wire import (
@@ -344,7 +352,7 @@ _CLOSING = (b"}", b"]")  # what no event ends without
 # --- the client ----------------------------------------------------------------
 
 
-class OpenResponses:
+class OpenResponses(ModelClient):
     """A model behind an Open Responses server.
 
     ```python
@@ -418,11 +426,3 @@ class OpenResponses:
         return await self._client.fetch(
             "/responses/compact", compact_body(request), compact_response
         )
-
-    async def check(self) -> None:
-        """Raise `ConfigError` if no request could be sent, for want of a key, say."""
-        await self._client.check()
-
-    async def aclose(self) -> None:
-        """Close the connections that the running event loop keeps. The client stays usable."""
-        await self._client.aclose()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from typing import cast
@@ -18,8 +17,7 @@ import msgspec
 
 from perdure.errors import ToolError, ToolPanic
 from perdure.wire.parts import InputText, Part
-
-_SURROGATE = re.compile("[\ud800-\udfff]")
+from perdure.wire.surrogates import scalar_text
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -159,20 +157,9 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 def _without_surrogates(output: str | tuple[Part, ...]) -> str | tuple[Part, ...]:
     if isinstance(output, str):
-        return clean_text(output)
+        return scalar_text(output)
     parts = tuple(_clean_part(part) for part in output)
     return output if all(new is old for new, old in zip(parts, output, strict=True)) else parts
-
-
-def clean_text(text: str) -> str:
-    """`text` with each lone surrogate as U+FFFD; itself if it has none."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        # Two halves side by side are one character that somebody split.
-        joined = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
-        return _SURROGATE.sub("\ufffd", joined)
-    return text
 
 
 def _clean_part(part: Part) -> Part:
@@ -180,7 +167,7 @@ def _clean_part(part: Part) -> Part:
     for field in part.__struct_fields__:
         value = getattr(part, field)
         if isinstance(value, str):
-            clean = clean_text(value)
+            clean = scalar_text(value)
             if clean is not value:
                 changed[field] = clean
     return msgspec.structs.replace(part, **changed) if changed else part

@@ -84,6 +84,7 @@ from perdure.wire.items import (
     Message,
     Reasoning,
     UnknownItem,
+    is_extension,
 )
 from perdure.wire.normal import RequestHash, request_hash
 from perdure.wire.parts import (
@@ -259,6 +260,7 @@ __all__ = [
     "input_file",
     "input_image",
     "input_text",
+    "is_extension",
     "json_schema",
     "output_text",
     "reasoning",

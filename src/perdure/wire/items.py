@@ -105,3 +105,8 @@ Item: TypeAlias = (
     | ItemReference
     | UnknownItem
 )
+
+
+def is_extension(item: Item) -> bool:
+    """Whether an item is of an extension type, `slug:type`."""
+    return isinstance(item, UnknownItem) and ":" in item.type

@@ -41,20 +41,6 @@ def dumps(text: str) -> bytes:
         return encode_basestring_ascii(text).encode("ascii")
 
 
-def join_surrogates(text: str) -> str:
-    """The text with the two halves of a pair, if they stand side by side, made one character."""
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
-
-
-def has_lone_surrogates(text: str) -> bool:
-    """Whether the text holds a code point that UTF-8 cannot carry."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return True
-    return False
-
-
 def split_object(raw: bytes) -> dict[str, bytes]:
     """The members of an object that `check` has passed, each with its exact JSON text."""
     text = raw.decode("utf-8")

@@ -12,8 +12,8 @@ from typing import Literal, TypeAlias, TypeVar
 from msgspec.structs import replace
 
 from perdure.wire.items import FunctionCall, Item, Message, Reasoning
-from perdure.wire.jsontext import has_lone_surrogates, join_surrogates
 from perdure.wire.parts import Annotation, LogProb, OutputText, Part, Refusal, TextPart
+from perdure.wire.surrogates import joined_text
 
 Place: TypeAlias = Literal["content", "summary"]
 """Which list of an item a part stands in."""
@@ -167,4 +167,4 @@ def _with_text(part: Part, text: str) -> Part:
 def _join(chunks: Iterable[str]) -> str:
     text = "".join(chunks)
     # The halves of a surrogate pair may come in two deltas.
-    return join_surrogates(text) if has_lone_surrogates(text) else text
+    return joined_text(text)

@@ -38,6 +38,17 @@ class Ids(Protocol):
         ...
 
 
+def boot_time() -> float:
+    """Seconds since the machine started, those it slept among them.
+
+    What leases are measured with: a machine that slept has held no lease meanwhile (LOG 2.2).
+    """
+    return time.clock_gettime(_BOOT_CLOCK)
+
+
+_BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
 class SystemClock:
     """The machine's clocks."""
 

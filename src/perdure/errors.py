@@ -6,6 +6,7 @@ PerdureError
 │   ├── UnknownModel                 no adapter answers to a model string
 │   ├── MissingKey                   a model's key is in no environment variable
 │   ├── DuplicateTool                two tools of one request share a name
+│   ├── NoTransactions               a transactional tool where nothing commits it
 │   ├── NoPrompt                     a drive was asked for without an input
 │   ├── CannotContinue               the transcript ends in nothing a model can answer
 │   ├── InputRequired                calls wait for an answer; resume first
@@ -40,6 +41,7 @@ PerdureError
 │   ├── InvalidArguments             what the model gave does not fit the tool
 │   ├── ToolTimeout (TimeoutError)   the tool outlived its time
 │   ├── OutcomeUnknown               the tool does not know whether it did what it was to do
+│   ├── TransactionRefused           a transactional tool's function did what it must not
 │   └── ToolPanic                    the tool raised something else
 ├── LogError                         the log or its store refuses
 │   ├── NoSession (LookupError)      there is no session of this id or name
@@ -54,14 +56,31 @@ PerdureError
 │   ├── Leased                       another driver drives the session
 │   ├── StopRequested                a cancel waits to be taken up
 │   ├── MessageTaken                 an inbox message was consumed already
+│   ├── TransactionUndone            a transactional tool's function failed; nothing happened
 │   ├── StoreFailed (OSError)        the store could not write; what it did is unknown
 │   ├── NoRequestHash                a response was recorded without the hash of its request
 │   └── RequestMismatch              the log does not rebuild the request a response answered
+├── RunError                         a run by id refuses
+│   ├── NoRun (LookupError)          there is no run of this id
+│   ├── RunMismatch (ValueError)     the id is taken by a run with another input or of another kind
+│   ├── RunBusy                      somebody else drives the run
+│   ├── RunFinished                  the run is over; nothing can be told to it
+│   ├── NotHeld                      the call does not wait for a decision
+│   ├── NotHalted                    the call's outcome is not unknown
+│   ├── AlreadyResolved              somebody said otherwise before
+│   ├── HaltTooYoung                 the call may still be running
+│   └── LeaseExpired                 the driver is not sure of its lease, so it enters no tool
 ├── Guard                            a policy stops a drive; its text reaches the host alone
 ├── CallEnded                        a call's handle was used after the call had ended
 ├── Aborted                          a drive was told to stop
 ├── SubscriberHung (TimeoutError)    a subscriber did not return while a drive wound down
+├── OutputInvalid (ValueError)       no answer of the model fitted the type that was asked for
+├── OutputRefused                    the model refused to give a typed answer
+├── NoOutput (LookupError)           a run has no output, or none yet
 └── RunFailed                        a run ended in error; carries its result
+
+BaseException
+└── Suspend                          a tool waits; the signal passes what catches exceptions
 ```
 
 Messages name the thing with `!r` and, where there is one, the path to it.
@@ -121,6 +140,21 @@ class DuplicateTool(ConfigError):
     def __init__(self, name: str) -> None:
         self.name = name
         super().__init__(f"two tools are named {name!r}; a request needs distinct names")
+
+
+class NoTransactions(ConfigError):
+    """A transactional tool where nothing commits it: only SQLite and Postgres stores do (LOG 6).
+
+    Attributes:
+        tool: The tool's name.
+    """
+
+    def __init__(self, tool: str) -> None:
+        self.tool = tool
+        super().__init__(
+            f"tool {tool!r} is transactional, and its effect would not commit with the log here; "
+            "give the agent a sqlite: or postgresql: store, or the tool another effect"
+        )
 
 
 class NoPrompt(ConfigError):
@@ -509,6 +543,10 @@ class OutcomeUnknown(ToolError):
     """
 
 
+class TransactionRefused(ToolError):
+    """A transactional tool's function did what it must not; its transaction is undone."""
+
+
 class InvalidArguments(ToolError):
     """What the model gave does not fit the tool.
 
@@ -691,6 +729,19 @@ class MessageTaken(LogError):
         super().__init__(f"message {message!r} {why}")
 
 
+class TransactionUndone(LogError):
+    """The function of a transactional tool failed; of what it did, and its output, nothing stands.
+
+    Attributes:
+        error: What it raised.
+    """
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+        super().__init__(f"the transaction was undone: {error!r}")
+        self.__cause__ = error
+
+
 class StoreFailed(LogError, OSError):
     """The store failed while it wrote, and whether it did is unknown.
 
@@ -726,6 +777,124 @@ class RequestMismatch(LogError):
         super().__init__(
             f"response {entry!r} answers the request {recorded!r}; the log rebuilds {rebuilt!r}"
         )
+
+
+# --- runs by id --------------------------------------------------------------
+
+
+class RunError(PerdureError):
+    """A run by id refuses; nothing was written.
+
+    Attributes:
+        run: The id of the run.
+    """
+
+    def __init__(self, run: str, message: str) -> None:
+        self.run = run
+        super().__init__(message)
+
+
+class NoRun(RunError, LookupError):
+    """There is no run of this id."""
+
+    def __init__(self, run: str) -> None:
+        super().__init__(run, f"there is no run {run!r}")
+
+
+class RunMismatch(RunError, ValueError):
+    """A run id is bound to its input and its kind; another needs an id of its own."""
+
+    def __init__(self, run: str, what: str) -> None:
+        super().__init__(run, f"run {run!r} {what}; give another id for another run")
+
+
+class RunBusy(RunError):
+    """Somebody else drives the run. Wait for them, or ask later.
+
+    Attributes:
+        holder: Who, as far as the store knows.
+    """
+
+    def __init__(self, run: str, holder: str = "") -> None:
+        self.holder = holder
+        super().__init__(run, f"run {run!r} is being driven by {holder or 'another driver'}")
+
+
+class RunFinished(RunError):
+    """The run is over; nothing can be told to it.
+
+    Attributes:
+        status: How it ended.
+    """
+
+    def __init__(self, run: str, status: str) -> None:
+        self.status = status
+        super().__init__(run, f"run {run!r} is over: {status}")
+
+
+class NotHeld(RunError):
+    """The call does not wait for a decision.
+
+    Attributes:
+        call_id: The call.
+    """
+
+    def __init__(self, run: str, call_id: str, why: str) -> None:
+        self.call_id = call_id
+        super().__init__(run, f"call {call_id!r} of run {run!r} waits for no decision: {why}")
+
+
+class NotHalted(RunError):
+    """The call's outcome is not unknown, so there is nothing to resolve.
+
+    Attributes:
+        call_id: The call.
+    """
+
+    def __init__(self, run: str, call_id: str, why: str) -> None:
+        self.call_id = call_id
+        super().__init__(run, f"call {call_id!r} of run {run!r} is not halted: {why}")
+
+
+class AlreadyResolved(RunError):
+    """Somebody said otherwise before; the first word stands.
+
+    Attributes:
+        call_id: The call.
+        recorded: What stands.
+    """
+
+    def __init__(self, run: str, call_id: str, recorded: str) -> None:
+        self.call_id = call_id
+        self.recorded = recorded
+        super().__init__(run, f"call {call_id!r} of run {run!r} was resolved before: {recorded}")
+
+
+class HaltTooYoung(RunError):
+    """The call may still be running, so that nobody can know that it never ran (LOG 5.2).
+
+    Attributes:
+        call_id: The call.
+        age: Seconds since it was dispatched, by the store's clock.
+        minimum: Seconds that have to pass.
+    """
+
+    def __init__(self, run: str, call_id: str, age: float, minimum: float) -> None:
+        self.call_id = call_id
+        self.age = age
+        self.minimum = minimum
+        super().__init__(
+            run,
+            f"call {call_id!r} of run {run!r} was dispatched {age:.3f} s ago and may still be "
+            f"running; wait until it is {minimum:g} s old",
+        )
+
+
+class LeaseExpired(RunError):
+    """The driver is not sure of its lease any more, so it enters no tool (LOG 2.2)."""
+
+    def __init__(self, run: str) -> None:
+        super().__init__(run, f"the lease of {run!r} may have lapsed; the tool was not entered")
 
 
 # --- drives ------------------------------------------------------------------
@@ -773,6 +942,47 @@ class SubscriberHung(PerdureError, TimeoutError):
         super().__init__(f"a subscriber did not return from {event!r} while the drive wound down")
 
 
+class OutputInvalid(PerdureError, ValueError):
+    """No answer of the model fitted the type that was asked for, as often as it was told why.
+
+    Attributes:
+        reason: What was wrong with the last one.
+        attempts: How many answers there were.
+    """
+
+    def __init__(self, reason: str, *, attempts: int) -> None:
+        self.reason = reason
+        self.attempts = attempts
+        super().__init__(f"the answer does not fit after {attempts} attempts: {reason}")
+
+
+class OutputRefused(PerdureError):
+    """The model refused to give a typed answer.
+
+    Attributes:
+        refusal: What it said.
+    """
+
+    def __init__(self, refusal: str) -> None:
+        self.refusal = refusal
+        super().__init__(f"the model refused to answer: {refusal}")
+
+
+class NoOutput(PerdureError, LookupError):
+    """A run has no output: it paused, or was stopped before its answer.
+
+    Attributes:
+        status: How the run stands.
+        cause: What stopped it.
+    """
+
+    def __init__(self, status: str, cause: str = "") -> None:
+        self.status = status
+        self.cause = cause
+        why = f" ({cause})" if cause else ""
+        super().__init__(f"the run is {status}{why} and has no output; look at its status first")
+
+
 class RunFailed(PerdureError, Generic[ResultT_co]):
     """A run ended in error.
 
@@ -786,3 +996,20 @@ class RunFailed(PerdureError, Generic[ResultT_co]):
         self.cause = cause
         super().__init__(f"the run failed: {cause}")
         self.__cause__ = cause
+
+
+class Suspend(BaseException):
+    """A tool waits for something that may take longer than its process lives (DESIGN 8).
+
+    It unwinds the tool; the call is entered again when what it waits for has come. It is no
+    `Exception`, so that a tool's `except Exception` does not swallow it.
+
+    Attributes:
+        wait: What for, as JSON values; `kind` says what of.
+        due: When it is due at the latest, in nanoseconds since the Unix epoch; None for never.
+    """
+
+    def __init__(self, message: str, *, wait: Mapping[str, object], due: int | None = None) -> None:
+        self.wait = wait
+        self.due = due
+        super().__init__(message)

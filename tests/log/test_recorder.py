@@ -118,7 +118,7 @@ class SlowTicket:
         self._ticket = ticket
 
     def __await__(self):  # type: ignore[no-untyped-def]  # noqa: ANN204
-        appender = self._ticket._appender  # type: ignore[attr-defined]
+        appender = self._ticket.appender  # type: ignore[attr-defined]
         if appender._durable < self._ticket.number:  # type: ignore[attr-defined]
             self._ledger._seen.add(appender._durable)
         yield from self._ticket.__await__()  # type: ignore[attr-defined]
@@ -632,7 +632,7 @@ async def test_whoever_lost_the_lease_runs_nothing() -> None:
 
     class Loses(Middleware):
         async def before_tool_call(self, call: ToolCallInfo) -> ToolDecision | None:
-            await recording.store.release(recording.lease)
+            await recording.held.release()
             await recording.store.lease(recording.session.id, holder="another")
             return None
 

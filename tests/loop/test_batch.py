@@ -395,7 +395,7 @@ async def test_a_second_entry_is_refused_where_the_effect_forbids_it(
     assert len({made.idempotency_key for made in one.calls}) == 1
 
 
-async def test_what_a_wrapper_raises_after_entry_is_a_failure_and_not_a_second_chance() -> None:
+async def test_what_a_wrapper_raises_after_entry_does_not_deny_that_the_tool_ran() -> None:
     async def does(info: ToolCallInfo, enter: NextTool) -> ToolResult:
         await enter()
         raise ToolError("too long")
@@ -403,6 +403,17 @@ async def test_what_a_wrapper_raises_after_entry_is_a_failure_and_not_a_second_c
     one = Tool("a")
     told = await ran(wrapped(one, does), "go")
     assert one.entered == ["c1"]
+    ((call_id, text),) = outputs(told.end.items)
+    assert call_id == "c1"
+    assert text.startswith("Error: too long; it may have taken effect.")
+
+
+async def test_what_a_wrapper_raises_around_a_tool_without_an_effect_is_its_failure() -> None:
+    async def does(info: ToolCallInfo, enter: NextTool) -> ToolResult:
+        await enter()
+        raise ToolError("too long")
+
+    told = await ran(wrapped(Tool("a", effect="none"), does), "go")
     assert outputs(told.end.items) == [("c1", "Error: too long")]
 
 

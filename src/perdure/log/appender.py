@@ -5,6 +5,10 @@ are sealed under the leaf and appended, as many as wait at once. A *ticket* is a
 a group, and all before it, is durable; to await one is also what sends the queue on its way. An
 append whose outcome is unknown is submitted again, byte for byte, until it is settled (LOG 1.3);
 meanwhile nothing is told to be durable.
+
+A *transaction* is a function whose effects are written with the entry that says what it gave. It
+takes its turn in the queue and is never grouped with others (LOG 6). One whose outcome is unknown
+is settled by looking for the entry, and begun anew if it is not there.
 """
 
 from __future__ import annotations
@@ -13,17 +17,25 @@ import asyncio
 import dataclasses
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from perdure.clock import Clock, Ids
-from perdure.errors import EntryRefused, PerdureError, StopRequested, StoreFailed
+from perdure.errors import (
+    ConfigError,
+    EntryRefused,
+    PerdureError,
+    StopRequested,
+    StoreFailed,
+    TransactionUndone,
+)
 from perdure.log.entries import AnyEntry, starts_effect
 from perdure.log.path import View
 from perdure.log.rules import call_fault
 from perdure.log.session import Session
-from perdure.log.store import Appended, Fence, Summary
+from perdure.log.store import Appended, Composed, Fence, Summary, Transactions
 from perdure.log.timestamps import timestamp
 from perdure.log.writing import Draft, salted, seal
+from perdure.tools import Transaction
 
 RETRIES = (0.05, 0.2, 1.0, 3.0, 10.0)
 """Seconds between the attempts to settle an append whose outcome is unknown."""
@@ -47,6 +59,16 @@ class Log(Protocol):
     ) -> Appended: ...
 
 
+class Writing(NamedTuple):
+    """A transaction to be run, and what is written of it."""
+
+    transaction: Transaction
+    compose: Callable[[object], Draft]
+    """Makes the entry of what the function returned; on any thread, maybe more than once."""
+    done: Callable[[], None]
+    """Called when it is durable, before anybody else learns of it."""
+
+
 @dataclasses.dataclass(slots=True, eq=False)
 class _Waiting:
     """A group in the queue."""
@@ -54,6 +76,8 @@ class _Waiting:
     number: int
     group: Group
     consumed: tuple[str, ...]
+    writing: Writing | None = None
+    """Of a transaction; its group is empty."""
     drafts: Sequence[Draft] = ()
     entries: list[AnyEntry] = dataclasses.field(default_factory=list[AnyEntry])
 
@@ -67,14 +91,14 @@ class _Waiting:
 class AppendTicket:
     """Await it to know that a group and all before it is durable."""
 
-    __slots__ = ("_appender", "number")
+    __slots__ = ("appender", "number")
 
     def __init__(self, appender: Appender, number: int) -> None:
-        self._appender = appender
+        self.appender = appender
         self.number = number
 
     def __await__(self) -> Generator[object, None, None]:
-        return self._appender.settle(self.number).__await__()
+        return self.appender.settle(self.number).__await__()
 
 
 class Appender:
@@ -118,6 +142,17 @@ class Appender:
         self._added += 1
         self._queue.append(_Waiting(self._added, group, tuple(consumed)))
         return AppendTicket(self, self._added)
+
+    @property
+    def transacts(self) -> bool:
+        """Whether the store can write a transaction."""
+        return isinstance(self._log, Transactions)
+
+    def add_transaction(self, writing: Writing) -> AppendTicket:
+        """Queue a transaction. Raises as `add`; its ticket raises what kept it from happening."""
+        ticket = self.add(())
+        self._queue[-1].writing = writing
+        return ticket
 
     @property
     def ticket(self) -> AppendTicket:
@@ -165,7 +200,10 @@ class Appender:
     async def _run(self) -> None:
         try:
             while self._queue and self._broken is None:
-                await self._append(self._seal())
+                if self._queue[0].writing is not None:
+                    await self._transact(self._queue.popleft())
+                else:
+                    await self._append(self._seal())
         except Exception as error:  # noqa: BLE001 - whatever it is, nobody may go on
             self._broken = error
             async with self._changed:
@@ -174,7 +212,7 @@ class Appender:
     def _seal(self) -> list[_Waiting]:
         """Give all that is queued its parents."""
         sealed: list[_Waiting] = []
-        while self._queue:
+        while self._queue and self._queue[0].writing is None:
             waiting = self._queue.popleft()
             sealed.append(waiting)
             try:
@@ -190,10 +228,7 @@ class Appender:
         group = waiting.group
         waiting.drafts = group(self.view) if callable(group) else group
         for draft in waiting.drafts:
-            entry = seal(salted(draft, self._ids), self.view.leaf, self._now())
-            fault = call_fault(self.view, entry)
-            if fault:
-                raise EntryRefused(fault)
+            entry = self._sealed(draft)
             self.view.follow(entry)
             waiting.entries.append(entry)
 
@@ -269,6 +304,54 @@ class Appender:
                 await self._clock.sleep(delay)
             else:
                 return
+
+    async def _transact(self, waiting: _Waiting) -> None:
+        """Run a transaction, and its entry with it."""
+        if waiting.writing is None or not isinstance(self._log, Transactions):
+            raise ConfigError("this store commits nothing but entries")
+        try:
+            entry = await self._committed(self._log, waiting.writing)
+        except (TransactionUndone, StopRequested) as error:
+            self._refused[waiting.number] = error
+        else:
+            self.view.follow(entry)
+            self.session.take(entry)
+            waiting.writing.done()
+        await self._tell([waiting])
+
+    async def _committed(self, log: Transactions, writing: Writing) -> AnyEntry:
+        tried: list[AnyEntry] = []
+
+        def compose(value: object) -> Composed:
+            tried[:] = [self._sealed(writing.compose(value))]
+            return Composed(tried[0], Summary(status=self.view.status, leaf=tried[0].id))
+
+        for delay in (*RETRIES, None):
+            try:
+                self.appends += 1
+                await log.transact(
+                    self.session.id,
+                    self.session.version,
+                    self.fence,
+                    writing.transaction,
+                    compose,
+                    tried=tried[0] if tried else None,
+                )
+            except StoreFailed:
+                if delay is None:
+                    raise
+                await self._clock.sleep(delay)
+            else:
+                break
+        return tried[0]
+
+    def _sealed(self, draft: Draft) -> AnyEntry:
+        """The entry of a draft at the leaf, without taking it."""
+        entry = seal(salted(draft, self._ids), self.view.leaf, self._now())
+        fault = call_fault(self.view, entry)
+        if fault:
+            raise EntryRefused(fault)
+        return entry
 
     async def _tell(self, sealed: Sequence[_Waiting]) -> None:
         if sealed:

@@ -72,6 +72,8 @@ class ResponseEntry(Entry, frozen=True, kw_only=True, tag="response"):
     response_id: str = ""
     model: str = ""
     status: str = ""
+    withheld: bool = field(default=False, name="perdure:withheld")
+    """A guard withheld it, so it is no answer."""
     usage: Json | None = None
     incomplete: object = None
     error: object = None
@@ -161,6 +163,12 @@ class DecisionEntry(Entry, frozen=True, kw_only=True, tag="decision"):
     """The exact text of `args`, which is spelled canonically."""
     suspended: bool = field(default=False, name="perdure:suspended")
     """A hold after the dispatch because the tool waits (LOG 5.4)."""
+    wait: Json | None = field(default=None, name="perdure:wait")
+    """What a suspended call's tool waits for."""
+    who: str = field(default="", name="perdure:who")
+    """Who decided, by name."""
+    evidence: Raw = field(default=Raw(b""), name="perdure:evidence")
+    """What the decision rests on; empty if nobody said."""
 
 
 class QueuedEntry(Entry, frozen=True, kw_only=True, tag="queued"):
@@ -260,6 +268,18 @@ class ClosedEntry(Entry, frozen=True, kw_only=True, tag="perdure:closed"):
 
     type: ClassVar[Literal["perdure:closed"]] = "perdure:closed"
     status: str = ""
+    cause: str = ""
+    """What stopped or cancelled it, in a word or in words."""
+    who: str = ""
+    """Who cancelled it."""
+
+
+class RetryEntry(Entry, frozen=True, kw_only=True, tag="perdure:retry"):
+    """Somebody asked a run that a limit stopped to go on; its limits count anew (LOG 4.2)."""
+
+    type: ClassVar[Literal["perdure:retry"]] = "perdure:retry"
+    who: str = ""
+    reason: str = ""
 
 
 class NotStartedEntry(Entry, frozen=True, kw_only=True, tag="perdure:not_started"):
@@ -317,6 +337,7 @@ AnyEntry: TypeAlias = (
     | EndEntry
     | OwedEntry
     | ClosedEntry
+    | RetryEntry
     | NotStartedEntry
     | RefusedEntry
     | StepEntry
@@ -342,6 +363,7 @@ _KnownEntry: TypeAlias = (
     | EndEntry
     | OwedEntry
     | ClosedEntry
+    | RetryEntry
     | NotStartedEntry
     | RefusedEntry
     | StepEntry

@@ -9,11 +9,11 @@ import msgspec
 from msgspec import Raw
 
 from perdure.errors import Guard
-from perdure.log.entries import SALT, Json
+from perdure.log.entries import MESSAGE, SALT, Json
 from perdure.log.path import View
 from perdure.log.recorded_requests import trigger_json
 from perdure.log.writing import Draft
-from perdure.loop import RunEnd, ToolEnd, Trigger
+from perdure.loop import Provenance, RunEnd, ToolEnd, Trigger
 from perdure.wire import FunctionCallOutput, Item, encode, function_call_output
 
 HIDDEN_ITEM = "perdure:response_id"
@@ -60,6 +60,11 @@ def trigger_body(trigger: Trigger) -> Json:
     """A trigger, its extras as members."""
     members = {"kind": trigger.kind, "ref": trigger.ref, "source": trigger.source}
     return {**trigger_json(members), **trigger.extra}
+
+
+def message_body(said: Provenance) -> Json:
+    """What an entry says of the inbox message that it came of."""
+    return {MESSAGE: said.message} if said.message else {}
 
 
 def owed_draft(run_id: str, entries: Sequence[Draft | str]) -> Draft:

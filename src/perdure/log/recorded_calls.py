@@ -14,9 +14,9 @@ from msgspec import Raw
 
 from perdure.errors import EntryRefused, NotIJson
 from perdure.log.calls import Call
-from perdure.log.entries import Json
+from perdure.log.entries import MESSAGE, Json
 from perdure.log.writing import Draft
-from perdure.loop import Answer, ToolDecision, ToolDispatch, ToolStart
+from perdure.loop import Answer, Provenance, ToolDecision, ToolDispatch, ToolStart
 from perdure.wire import FunctionCallOutput, canonicalize
 
 RUN_AGAIN = "run again"
@@ -62,6 +62,7 @@ class CallTracks:
 
     def __init__(self, calls: Iterable[Call] = ()) -> None:
         self._tracks = {call.call_id: _track_of(call) for call in calls}
+        self._dispatches: dict[str, Draft] = {}
 
     def get(self, call_id: str) -> Track | None:
         return self._tracks.get(call_id)
@@ -100,7 +101,8 @@ class CallTracks:
             raise EntryRefused(f"call {event.call_id!r} has an output; nothing is decided about it")
         decision = event.decision or ToolDecision()
         if decision.action == "reject":
-            return [self._end(track, decision.by, decision.reason or NO_REASON)]
+            reason = decision.reason or NO_REASON
+            return [self._end(track, decision.by, reason, decision.provenance)]
         rewritten = _args(event.arguments, track.arguments)
         if decision.action == "hold":
             track.held = True
@@ -116,12 +118,14 @@ class CallTracks:
         It does if it answers a hold, changes the arguments, gives a reason, or lets a call run
         again.
         """
-        if not (track.held or rewritten or decision.reason or track.may_have_run):
+        given = bool(decision.reason or decision.provenance)
+        if not (track.held or rewritten or given or track.may_have_run):
             return []
         by = decision.by or ("" if track.held or track.may_have_run else "policy")
         reason = decision.reason or (RUN_AGAIN if track.may_have_run and not track.held else "")
         track.held, track.released, track.arguments = False, True, event.arguments
-        return [_decision(track, "proceed", by, reason, rewritten)]
+        more = {**rewritten, **_provenance(decision.provenance)}
+        return [_decision(track, "proceed", by, reason, more)]
 
     def dispatch(self, event: ToolDispatch) -> list[Draft]:
         """What precedes the entry into a tool.
@@ -147,7 +151,22 @@ class CallTracks:
             },
         )
         track.held, track.released = False, False
+        self._dispatches[event.call_id] = track.dispatch
         return [*again, track.dispatch]
+
+    def dispatch_of(self, call_id: str) -> str:
+        """The entry of the last dispatch that this recorder wrote for a call; empty if none."""
+        draft = self._dispatches.get(call_id)
+        return draft.id if draft is not None else ""
+
+    def suspend(self, call_id: str, reason: str, wait: Mapping[str, object]) -> list[Draft]:
+        """What a wait of a call's tool writes: a hold by policy, after the dispatch (LOG 5.4)."""
+        track = self._tracks.get(call_id)
+        if track is None:
+            return []
+        track.held, track.may_have_run, track.dispatch = True, True, None
+        more = {"perdure:suspended": True, "perdure:wait": dict(wait)}
+        return [_decision(track, "hold", "policy", reason, more)]
 
     def before_output(self, output: FunctionCallOutput, answer: Answer | None) -> list[Draft]:
         """What precedes an output.
@@ -165,14 +184,17 @@ class CallTracks:
             return []
         by = answer.by if answer else "policy"
         reason = answer.reason if answer and track.may_have_run else output.text
-        return [self._end(track, by, reason or NO_REASON)]
+        said = _without_message(answer.provenance if answer else None)
+        return [self._end(track, by, reason or NO_REASON, said)]
 
-    def _end(self, track: Track, by: str | None, reason: str) -> Draft:
+    def _end(
+        self, track: Track, by: str | None, reason: str, said: Provenance | None = None
+    ) -> Draft:
         """A call that may have run is answered, any other rejected (LOG 5.3)."""
         ran = track.may_have_run or track.dispatch is not None
         track.ended = "answer" if ran else "reject"
         track.held = False
-        return _decision(track, track.ended, by, reason, {})
+        return _decision(track, track.ended, by, reason, _provenance(said))
 
 
 def _track_of(call: Call) -> Track:
@@ -194,6 +216,21 @@ def _decision(
     optional = {"by": by, "reason": reason, **args}
     given = {name: value for name, value in optional.items() if value not in ("", None)}
     return Draft("decision", {**track.name, "verdict": verdict, **given})
+
+
+def _provenance(said: Provenance | None) -> Json:
+    """How a decision came, as its entry says it."""
+    if said is None:
+        return {}
+    members: Json = {MESSAGE: said.message, "perdure:who": said.who}
+    if said.evidence:
+        members["perdure:evidence"] = Raw(said.evidence.encode())
+    return {name: value for name, value in members.items() if value}
+
+
+def _without_message(said: Provenance | None) -> Provenance | None:
+    """The same without the message, which the output names: a crash between must not lose it."""
+    return msgspec.structs.replace(said, message="") if said is not None else None
 
 
 def _args(now: str, before: str) -> Json:

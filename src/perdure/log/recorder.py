@@ -7,19 +7,20 @@ is another. Nothing waits here; who has to know awaits the ticket.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 
 from msgspec import Raw
 
 from perdure.clock import Clock, Ids
 from perdure.errors import Guard
 from perdure.log.appender import Appender, AppendTicket
-from perdure.log.entries import Json, RunEntry
+from perdure.log.entries import MESSAGE, Json, RunEntry
 from perdure.log.path import View
 from perdure.log.recorded_bodies import (
     CUT,
     Owed,
     hidden_item,
+    message_body,
     original_output,
     owed_draft,
     raw_body,
@@ -59,6 +60,24 @@ from perdure.wire import (
 Keep = Callable[[Item], bool]
 
 
+def _always() -> None:
+    """A tool may always be entered."""
+
+
+class _EntryTicket(AppendTicket):
+    """The ticket of a dispatch: durable, and then the tool may be entered, or it may not."""
+
+    __slots__ = ("_may_enter",)
+
+    def __init__(self, ticket: AppendTicket, may_enter: Callable[[], None]) -> None:
+        super().__init__(ticket.appender, ticket.number)
+        self._may_enter = may_enter
+
+    def __await__(self) -> Generator[object, None, None]:
+        yield from super().__await__()
+        self._may_enter()
+
+
 class _Model:
     """The model call that is going on."""
 
@@ -81,6 +100,7 @@ class Recorder:
         settings: The settings of the drives to come, so that the first entry of a session is a
             full config; without them it stands before the first response.
         keep: Which items a model is shown; the others are kept as custom entries.
+        may_enter: Raises if no tool may be entered any more (LOG 2.2).
     """
 
     def __init__(
@@ -92,6 +112,7 @@ class Recorder:
         ids: Ids,
         settings: Request | None = None,
         keep: Keep = visible_to_model,
+        may_enter: Callable[[], None] = _always,
     ) -> None:
         self.appender = appender
         self._requests = requests
@@ -99,6 +120,7 @@ class Recorder:
         self._ids = ids
         self._settings = settings
         self._keep = keep
+        self._may_enter = may_enter
         self._calls = CallTracks(appender.view.calls.open.values())
         self._queued: dict[str, Owed] = {}
         starts = (entry for entry in reversed(appender.view.path) if isinstance(entry, RunEntry))
@@ -128,7 +150,13 @@ class Recorder:
                 self._queue(event)
             case _:
                 pass
+        if isinstance(event, ToolDispatch):
+            return _EntryTicket(self.appender.ticket, self._may_enter)
         return self.appender.ticket
+
+    def dispatch_of(self, call_id: str) -> str:
+        """The entry of the last dispatch that it wrote for a call; empty if there was none."""
+        return self._calls.dispatch_of(call_id)
 
     def use(self, settings: Request) -> None:
         """Say which settings the next drives have."""
@@ -161,7 +189,8 @@ class Recorder:
         """Add a group, what was held before it."""
         held = self._requests.take_held()
         config = [Draft("config", held)] if held else []
-        _ = self.appender.add([*config, *drafts])
+        consumed = [str(draft.body[MESSAGE]) for draft in drafts if MESSAGE in draft.body]
+        _ = self.appender.add([*config, *drafts], consumed=consumed)
 
     def _custom(self, kind: str, data: Json, *, call_id: str = "") -> Draft:
         body: Json = {"ns": f"perdure:{kind}", "data": data}
@@ -286,6 +315,7 @@ class Recorder:
             "usage": Raw(encode(response.usage)) if response.usage else None,
             "incomplete": raw_body(response.incomplete_details),
             "error": raw_body(response.error),
+            "perdure:withheld": event.withheld or None,
         }
         self._close(facts, response, event.attempts)
 
@@ -403,6 +433,8 @@ class Recorder:
                 fence = self.appender.fence.nonce
                 body: Json = {"call_id": event.call_id, "target": track.dispatch, "fence": fence}
                 self._add(Draft("perdure:not_started", body))
+            if event.wait is not None:
+                self._add_some(self._calls.suspend(event.call_id, event.reason, event.wait))
             self._land()
             return
         self._landed[event.call_id] = event
@@ -446,6 +478,8 @@ class Recorder:
         draft = Draft("item", {"item": Raw(encode(source))})
         if event.hidden:
             draft.body["visible"] = False
+        if event.answer is not None and event.answer.provenance is not None:
+            draft.body |= message_body(event.answer.provenance)
         if landed is not None and landed.result is not None and landed.result.terminate:
             draft.body["perdure:terminate"] = True
         self._add(*before, draft)

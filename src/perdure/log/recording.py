@@ -7,21 +7,21 @@ ledger of the drives to come.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
 from perdure.clock import Clock, Ids, RandomIds, SystemClock
-from perdure.errors import CorruptLog, FenceLost, NameTaken, StoreFailed
+from perdure.errors import CorruptLog, NameTaken
 from perdure.log.appender import Appender
 from perdure.log.context import item_of
 from perdure.log.elicitations import RecordedElicitor
-from perdure.log.entries import Json
+from perdure.log.entries import MESSAGE, Json
 from perdure.log.header import Header, new_header
 from perdure.log.ids import new_session_id
+from perdure.log.leases import Held, take_lease
 from perdure.log.origins import origins_of
+from perdure.log.path import View
 from perdure.log.reading import read_lines
 from perdure.log.recorded_requests import RequestLog
 from perdure.log.recorder import Keep, Recorder
@@ -40,21 +40,19 @@ from perdure.log.resuming import (
 from perdure.log.session import Session
 from perdure.log.store import Filters, Lease, Store
 from perdure.log.timestamps import timestamp
+from perdure.log.writing import Draft
 from perdure.loop import Answer, CallIds, PendingCall, Transcript, Trigger, Waiting
-from perdure.loop.config import visible_to_model
+from perdure.loop.config import OnUnknown, visible_to_model
 from perdure.tools import Call, Elicitor, ToolSet
 from perdure.wire import Request
-
-RENEWALS = 3
-"""How often a lease is renewed within the time that it holds."""
 
 
 class Recording:
     """A session under a lease. Entering it is not needed; leaving it lets go of the session."""
 
-    def __init__(self, store: Store, lease: Lease, recorder: Recorder) -> None:
+    def __init__(self, store: Store, held: Held, recorder: Recorder) -> None:
         self.store = store
-        self.lease = lease
+        self.held = held
         self.recorder = recorder
         """The ledger for `perdure.loop.begin`."""
         self.session = recorder.appender.session
@@ -62,7 +60,6 @@ class Recording:
         self.transcript: Transcript = transcript_of(view)
         """What drives go on from; it grows with them."""
         self.call_ids = CallIds(reserved_call_ids(self.session))
-        self._renewing: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -80,37 +77,39 @@ class Recording:
         try:
             await self.recorder.close()
         finally:
-            if self._renewing is not None:
-                self._renewing.cancel()
-                await asyncio.wait([self._renewing])
-            await asyncio.shield(self.store.release(self.lease))
+            if not self.session.header.root:
+                await self.held.release()
+
+    @property
+    def lease(self) -> Lease:
+        """The lease it is written under."""
+        return self.held.lease
+
+    @property
+    def view(self) -> View:
+        """What the record says, with what is queued to be written."""
+        return self.recorder.appender.view
 
     def keep_lease(self) -> None:
-        """Renew the lease from time to time, until `close`, where it lapses.
+        """Renew the lease from time to time, until `close`, where it lapses."""
+        self.held.keep()
 
-        One that was lost stays lost: the next append says so, and before it no tool is entered.
+    async def append(self, *drafts: Draft) -> None:
+        """Write entries of the driver's own, durably; those that name a message consume it.
+
+        Raises:
+            LogError: The store refuses.
         """
-        if self.lease.seconds is not None and self._renewing is None:
-            self._renewing = asyncio.get_running_loop().create_task(
-                self._renew(self.lease.seconds / RENEWALS), name=f"perdure-lease-{self.session.id}"
-            )
-
-    async def _renew(self, pause: float) -> None:
-        while True:
-            await asyncio.sleep(pause)  # real time, which is what stores measure leases with
-            with contextlib.suppress(StoreFailed):
-                try:
-                    self.lease = await self.store.renew(self.lease)
-                except FenceLost:
-                    return
+        consumed = [str(draft.body[MESSAGE]) for draft in drafts if MESSAGE in draft.body]
+        await self.recorder.appender.add(drafts, consumed=consumed)
 
     def pending(self, tools: ToolSet) -> tuple[PendingCall, ...]:
         """The calls that have no output, from the record."""
         return pending_of(self.recorder.appender.view, self.session, tools)
 
-    def replay(self, tools: ToolSet) -> tuple[Answer, ...]:
+    def replay(self, tools: ToolSet, on_unknown: OnUnknown = "tell") -> tuple[Answer, ...]:
         """What the record and the tools' effects answer to pending calls."""
-        return replay_answers(self.recorder.appender.view, self.session, tools)
+        return replay_answers(self.view, self.session, tools, on_unknown)
 
     def waiting(self) -> tuple[Waiting, ...]:
         """The inputs that are owed, for the queues of the next drive.
@@ -179,8 +178,8 @@ async def record(
     if header is None:
         header = new_header(new_session_id(clock, ids), timestamp(clock.wall()), name=name)
     await store.create(header, name=name)
-    lease = await store.lease(header.lease_root, holder=holder)
-    return _recording(store, lease, Session(header), settings, keep, clock, ids)
+    held = await take_lease(store, header.lease_root, holder=holder)
+    return _recording(store, held, Session(header), settings, keep, clock, ids)
 
 
 async def go_on(
@@ -193,17 +192,20 @@ async def go_on(
     clock: Clock | None = None,
     ids: Ids | None = None,
     origins: Sequence[Session] | None = None,
+    held: Held | None = None,
 ) -> Recording:
     """Take up a session, and mend what a crash left of it (LOG 9). The arguments are `record`'s.
 
-    What it was forked from is read from the store, unless `origins` gives it.
+    What it was forked from is read from the store, unless `origins` gives it. A child goes on under
+    the lease of its root, which `held` gives.
 
     Raises:
         CorruptLog: The session does not verify; nothing is written to it.
         LogError: The store refuses, as its methods say.
     """
     clock, ids = clock or SystemClock(), ids or RandomIds()
-    lease = await store.lease(session, holder=holder)
+    own = held is None
+    held = held or await take_lease(store, session, holder=holder)
     try:
         stored = await store.read(session)
         if origins is None:
@@ -212,9 +214,10 @@ async def go_on(
         if reading.faults:
             first = reading.faults[0]
             raise CorruptLog(f"{first.kind}: {first.reason}", line=first.line)
-        recording = _recording(store, lease, reading.session, settings, keep, clock, ids)
+        recording = _recording(store, held, reading.session, settings, keep, clock, ids)
     except BaseException:
-        await asyncio.shield(store.release(lease))
+        if own:
+            await held.release()
         raise
     return await _mended(recording, settings, keep, clock, ids)
 
@@ -231,20 +234,20 @@ async def _mended(
     if appender.session.version == version:
         return recording
     return _recording(
-        recording.store, recording.lease, recording.session, settings, keep, clock, ids
+        recording.store, recording.held, recording.session, settings, keep, clock, ids
     )
 
 
 def _recording(  # noqa: PLR0917 - what both ways in have
     store: Store,
-    lease: Lease,
+    held: Held,
     session: Session,
     settings: Request | None,
     keep: Keep,
     clock: Clock,
     ids: Ids,
 ) -> Recording:
-    appender = Appender(store, session, lease.fence, clock=clock, ids=ids)
+    appender = Appender(store, session, held.lease.fence, clock=clock, ids=ids)
     view = appender.view
     recorder = Recorder(
         appender,
@@ -253,8 +256,9 @@ def _recording(  # noqa: PLR0917 - what both ways in have
         ids=ids,
         settings=settings,
         keep=keep,
+        may_enter=held.check,
     )
-    return Recording(store, lease, recorder)
+    return Recording(store, held, recorder)
 
 
 async def open_named(

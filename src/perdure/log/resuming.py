@@ -26,6 +26,7 @@ from perdure.log.recorded_bodies import CUT, HIDDEN_ITEM, Owed, owed_draft
 from perdure.log.session import Session
 from perdure.log.writing import Draft
 from perdure.loop import Answer, PendingCall, Transcript, approve, outcome_unknown
+from perdure.loop.config import OnUnknown
 from perdure.loop.pending import PendingReason
 from perdure.loop.turn import NOT_RUN_CUT
 from perdure.tools import Tool, ToolSet, effect_of
@@ -257,16 +258,19 @@ def _was_answered(session: Session, output: AnyEntry, call: Call) -> bool:
 # --- replay answers ----------------------------------------------------------------------------
 
 
-def replay_answers(view: View, session: Session, tools: ToolSet) -> tuple[Answer, ...]:
+def replay_answers(
+    view: View, session: Session, tools: ToolSet, on_unknown: OnUnknown = "tell"
+) -> tuple[Answer, ...]:
     """The answers that the record and the tools' effects give to pending calls, all by policy.
 
-    A held call gets none: that is for whoever it waits for.
+    A held call gets none: that is for whoever it waits for. Nor does one that may have run and must
+    not run again, where the run halts on it.
     """
-    answers = (_replay(call, session, tools) for call in view.calls.open.values())
+    answers = (_replay(call, session, tools, on_unknown) for call in view.calls.open.values())
     return tuple(answer for answer in answers if answer is not None)
 
 
-def _replay(call: Call, session: Session, tools: ToolSet) -> Answer | None:
+def _replay(call: Call, session: Session, tools: ToolSet, on_unknown: OnUnknown) -> Answer | None:
     state = call.state
     if state == "held":
         return None
@@ -282,7 +286,8 @@ def _replay(call: Call, session: Session, tools: ToolSet) -> Answer | None:
         return Answer(
             call_id=call.call_id, output=ran, by="policy", reason=reason, origin=session.id
         )
-    return _again(call, tools.get(call.call.name))
+    again = run_again(call, tools.get(call.call.name))
+    return None if again.output is not None and on_unknown == "halt" else again
 
 
 def _given(call: Call, text: str) -> Answer:
@@ -291,8 +296,11 @@ def _given(call: Call, text: str) -> Answer:
     )
 
 
-def _again(call: Call, tool: Tool | None) -> Answer:
-    """A call that may have run: both the effect at its dispatch and today's decide (DESIGN 5)."""
+def run_again(call: Call, tool: Tool | None) -> Answer:
+    """What becomes of a call that may have run: an approval, or the output that tells of it.
+
+    Both the effect at its dispatch and today's decide (DESIGN 5).
+    """
     arguments = call.dispatched_arguments
     last = call.last_dispatch
     if tool is None:

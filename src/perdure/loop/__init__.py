@@ -30,7 +30,7 @@ from perdure.loop.config import (
     visible_to_model,
 )
 from perdure.loop.context import DriveScope, current_run_id, drive_scope, holds_up, invoke
-from perdure.loop.decisions import Action, Decider, ToolDecision
+from perdure.loop.decisions import Action, Decider, Provenance, ToolDecision
 from perdure.loop.decorators import (
     after_tool_call,
     alongside_model_call,
@@ -137,6 +137,7 @@ __all__ = [
     "Opening",
     "PendingCall",
     "PendingReason",
+    "Provenance",
     "QueueMode",
     "Queued",
     "Queues",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from perdure.loop.decisions import Decider
+from perdure.loop.decisions import Decider, Provenance
 from perdure.wire import FunctionCallOutput, Part, function_call_output
 
 CHECK_FIRST = "Check whether it took effect before asking for it again."
@@ -37,6 +37,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """For an approval: the key its tool gets. Another key makes it another operation."""
     run_again: bool = False
     """Run a call that may have run although its effect does not allow it."""
+    provenance: Provenance | None = None
+    """How it came, if it came from outside the drive."""
 
 
 def approve(

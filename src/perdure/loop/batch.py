@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -19,10 +19,13 @@ import msgspec
 from perdure.errors import (
     Guard,
     InvalidArguments,
+    NoTransactions,
     OutcomeUnknown,
+    Suspend,
     ToolError,
     ToolPanic,
     ToolTimeout,
+    TransactionUndone,
 )
 from perdure.loop.answers import CHECK_FIRST
 from perdure.loop.context import LoopPort
@@ -40,6 +43,7 @@ from perdure.tools import (
     Job,
     Outcome,
     ToolResult,
+    Transaction,
     chains,
     check_arguments,
     effect_of,
@@ -66,7 +70,8 @@ class BatchEnd(NamedTuple):
     results: tuple[ToolResult, ...]
     notes: tuple[str, ...] = ()
     held: bool = False
-    """Some call waits for an answer."""
+    """Some call waits: for an answer, for what its tool waits for, or for somebody to say what
+    came of it."""
     terminates: Literal["all", "some", "none"] = "none"
 
 
@@ -93,6 +98,12 @@ class Slot:
     """It entered its tool in this drive."""
     before: PendingCall | None = None
     """What was known of it when this drive took it up."""
+    wait: Mapping[str, object] | None = None
+    """What its tool waits for."""
+    committed: bool = False
+    """Its output is on the record already, with what its tool did."""
+    unknown: bool = False
+    """Nobody knows what came of it, and the model is not told so."""
 
     @property
     def was_dispatched(self) -> bool:
@@ -249,6 +260,8 @@ def _unfit(slot: Slot) -> ToolError | None:
     except InvalidArguments as error:
         return error
     slot.effect = effect_of(tool, slot.arguments)
+    if slot.effect == "transactional" and slot.info.parent:
+        return ToolError(f"tool {slot.call.name!r} is transactional: no tool can call it")
     return None
 
 
@@ -316,6 +329,10 @@ class _Hooks(BatchHooks):
         if self._failure is not None:
             raise self._failure
         slot = self._slots[job.call_id]
+        if slot.effect == "transactional" and not self._drive.delivery.transacts:
+            error = NoTransactions(slot.call.name)
+            self._fail(error)
+            raise error
         dispatch = ToolDispatch(
             run_id=self._drive.run_id,
             turn=self._drive.turn,
@@ -329,6 +346,15 @@ class _Hooks(BatchHooks):
             ticket = await self._drive.delivery.deliver_ticketed(dispatch)
             if slot.effect != "none":
                 await ticket
+
+    async def on_transaction(self, job: Job, transaction: Transaction) -> ToolResult:
+        try:
+            return await self._drive.delivery.transact(job.call_id, transaction)
+        except TransactionUndone:
+            raise  # the call failed, and the drive goes on
+        except Exception as error:
+            self._fail(error)
+            raise
 
     async def on_progress(self, job: Job, partial: ToolResult) -> None:
         update = ToolUpdate(
@@ -356,6 +382,11 @@ class _Hooks(BatchHooks):
                 await _tell_end(self._drive, slot)
         if self._failure is not None:  # of a dispatch, for one, which the tool's wrapper may hide
             raise self._failure
+
+    def on_late(self, job: Job, outcome: Outcome) -> None:
+        sink = self._drive.config.on_late
+        if sink is not None and outcome.result is not None:
+            sink(job.call_id, outcome.result)
 
     def _is_stopped(self) -> bool:
         """Whether the batch winds down: aborted, failed, or cancelled with the task around it."""
@@ -391,12 +422,20 @@ def take_outcome(drive: Drive, slot: Slot, outcome: Outcome, *, stopped: bool) -
     (DESIGN 6.1).
     """
     slot.result, slot.error, slot.entered = outcome.result, outcome.error, bool(outcome.entered)
+    slot.committed = outcome.committed
     if slot.result is not None:
         if not slot.entered and outcome.status == "returned":
             # A wrap_tool_call answered without entering the tool: that is a rejection (DESIGN 8).
             reason = text_of(slot.result.output)
             slot.decision = ToolDecision(action="reject", reason=reason, by="policy")
-    elif isinstance(outcome.error, ToolTimeout | OutcomeUnknown) and outcome.may_have_run:
+    elif isinstance(outcome.error, Suspend):
+        slot.wait = outcome.error.wait
+        slot.decision = ToolDecision(action="hold", by="policy", reason=str(outcome.error))
+        drive.why[slot.call.call_id] = _pending(slot, "suspended")
+    elif _is_unknown(outcome, stopped=stopped) and drive.config.on_unknown == "halt":
+        slot.unknown = True
+        drive.why[slot.call.call_id] = _pending(slot, "unknown")
+    elif _is_known_unknown(outcome):
         # Nobody knows the outcome, and the model has to be told so (LOG 5.10).
         still = "may still run" if outcome.status == "abandoned" else "may have taken effect"
         slot.result = ToolResult(f"Error: {outcome.error}; it {still}. {CHECK_FIRST}")
@@ -408,6 +447,17 @@ def take_outcome(drive: Drive, slot: Slot, outcome: Outcome, *, stopped: bool) -
     else:
         ran = slot.entered or slot.was_dispatched
         drive.why[slot.call.call_id] = _pending(slot, "aborted" if ran else "undispatched")
+
+
+def _is_known_unknown(outcome: Outcome) -> bool:
+    """Whether the tool said, or its time showed, that nobody knows what came of the call."""
+    told = isinstance(outcome.error, ToolTimeout | OutcomeUnknown) or outcome.status == "failed"
+    return told and outcome.may_have_run
+
+
+def _is_unknown(outcome: Outcome, *, stopped: bool) -> bool:
+    """Whether nobody knows what came of a call. What a stop cut says so of itself, as `aborted`."""
+    return _is_known_unknown(outcome) or (outcome.may_have_run and not stopped)
 
 
 async def judge(drive: Drive, slot: Slot) -> None:
@@ -429,7 +479,7 @@ async def judge(drive: Drive, slot: Slot) -> None:
             result,
             slot.error,
         )
-    if override is not None and slot.result is not None:
+    if override is not None and slot.result is not None and not slot.committed:
         slot.result, slot.error = override.result, override.error
 
 
@@ -452,6 +502,7 @@ async def _tell_end(drive: Drive, slot: Slot) -> None:
             rejected=slot.rejected,
             held=slot.held,
             entered=slot.entered,
+            wait=slot.wait,
             reason=slot.decision.reason if slot.decision and (slot.rejected or slot.held) else "",
             parent=slot.info.parent,
         )
@@ -517,6 +568,6 @@ def _end(slots: Sequence[Slot]) -> BatchEnd:
             for slot in slots
             if slot.decision and slot.decision.note and slot.decision.action == "proceed"
         ),
-        held=any(slot.held for slot in slots),
+        held=any(slot.held or slot.unknown for slot in slots),
         terminates="all" if slots and all(wants) else "some" if any(wants) else "none",
     )

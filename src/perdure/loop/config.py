@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Awaitable, Callable, Sequence
-from typing import cast
+from typing import Literal, cast
 
 from perdure.clock import Clock, Ids, RandomIds, SystemClock
 from perdure.errors import ConfigError
 from perdure.loop.middleware import Middleware
 from perdure.loop.model import Model
 from perdure.loop.retry import Retry
-from perdure.tools import Call, Elicitor, Tool
+from perdure.tools import Call, Elicitor, Tool, ToolResult
 from perdure.wire import ABSENT, Item, Request, is_extension
 
 DEFAULT_MAX_PARALLEL = 8
@@ -24,13 +24,28 @@ DEFAULT_WIND_DOWN = 10.0
 """Seconds a cancelled caller waits for the drive to end."""
 
 
+PROVIDERS = frozenset({"anthropic", "bedrock", "gemini"})
+"""The slugs of the items in which adapters keep what only their provider takes back."""
+
+
 def visible_to_model(item: Item) -> bool:
-    """Whether a request carries the item: all but those of an extension type, `slug:type`."""
-    return not is_extension(item)
+    """Whether a request carries the item: all but those of an application's type, `slug:type`.
+
+    What a provider made of a type of its own goes back to it; the adapters of others leave it out,
+    and say so.
+    """
+    return not is_extension(item) or item.type.partition(":")[0] in PROVIDERS
 
 
 ToolRecorder = Callable[[Call, str, object], Awaitable[None]]
 """Takes a tool's record: the call, the namespace, any JSON value. Returns when it is durable."""
+
+OnUnknown = Literal["tell", "halt"]
+"""`tell`: the model reads that the outcome is unknown. `halt`: the call stays without an output
+until somebody says what came of it (LOG 5.10)."""
+
+LateSink = Callable[[str, ToolResult], None]
+"""Takes the id of a call and what its abandoned tool gave."""
 
 ToolProvider = Callable[[], Sequence[Tool]] | Callable[[], Awaitable[Sequence[Tool]]]
 
@@ -65,6 +80,12 @@ class Config:
     """Asks the user what a tool wants to know; without one, nobody is asked."""
     recorder: ToolRecorder | None = None
     """Takes the records that tools write."""
+    on_unknown: OnUnknown = "tell"
+    """What becomes of a call whose outcome nobody knows."""
+    on_late: LateSink | None = None
+    """Hears of a result that an abandoned tool gave after its call had ended."""
+    fence: str = ""
+    """What tells the driver in force from all others, for tools to hand on (LOG 2.2)."""
     keep: Callable[[Item], bool] = visible_to_model
     """Which items of the transcript the model sees; asked once for each."""
     grace: float = DEFAULT_GRACE

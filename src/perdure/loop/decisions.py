@@ -15,6 +15,17 @@ Decider = Literal["human", "policy", "agent"]
 _STRICTNESS: dict[Action, int] = {"proceed": 0, "hold": 1, "reject": 2}
 
 
+class Provenance(msgspec.Struct, frozen=True, kw_only=True):
+    """How a decision or an answer came from outside the drive, for the record."""
+
+    message: str = ""
+    """The inbox message it came by; the entry it becomes names it (LOG 3.1)."""
+    who: str = ""
+    """The person or the program, by name."""
+    evidence: str = ""
+    """JSON text: what it rests on."""
+
+
 class ToolDecision(msgspec.Struct, frozen=True, kw_only=True):
     """What is decided about a call before it runs."""
 
@@ -29,6 +40,8 @@ class ToolDecision(msgspec.Struct, frozen=True, kw_only=True):
     """End the drive after this batch."""
     by: Decider | None = None
     """Who decided; nobody named is read as a policy."""
+    provenance: Provenance | None = None
+    """How it came, if it came from outside the drive."""
 
 
 def stricter(first: ToolDecision | None, second: ToolDecision | None) -> ToolDecision | None:
@@ -53,4 +66,5 @@ def stricter(first: ToolDecision | None, second: ToolDecision | None) -> ToolDec
         note=first.note or second.note,
         terminate=first.terminate or second.terminate,
         by=by,
+        provenance=first.provenance or second.provenance,
     )

@@ -18,6 +18,7 @@ batch = (tool_start [tool_end])+ {tool_dispatch | tool_update | tool_end}* (item
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar, Literal, TypeAlias
 
 import msgspec
@@ -247,6 +248,8 @@ class ToolEnd(_Event, frozen=True, kw_only=True):
     entered: bool = False
     """It entered its tool in this drive; with a `tool_dispatch` and without this, it provably did
     not."""
+    wait: Mapping[str, object] | None = None
+    """Of a call whose tool waits: for what. It is held, and entered again when that has come."""
     reason: str = ""
     """Why it was rejected or held."""
     parent: str = ""

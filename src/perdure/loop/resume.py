@@ -14,9 +14,9 @@ from perdure.errors import (
 from perdure.loop.answers import Answer
 from perdure.loop.batch import Approved, run_approved
 from perdure.loop.decisions import ToolDecision
-from perdure.loop.pending import PendingCall
+from perdure.loop.pending import PendingCall, unanswered
 from perdure.loop.request import resolve_tools
-from perdure.loop.state import Drive, Outcome, add, add_waiting
+from perdure.loop.state import Drive, Outcome, add
 from perdure.loop.turn import add_batch
 from perdure.tools import Effect, Tool, ToolSet, arguments_digest, effect_of, parse_arguments
 from perdure.wire import user
@@ -28,16 +28,26 @@ RUN_AGAIN_KEYED = "run again: keyed"
 _STRICTNESS: Mapping[Effect, int] = {
     "none": 0,
     "idempotent": 1,
-    "keyed": 2,
-    "transactional": 3,
+    "transactional": 2,
+    "keyed": 3,
     "once": 4,
 }
 
 
 def check_answers(
-    pending: Sequence[PendingCall], answers: Sequence[Answer], tools: ToolSet
+    pending: Sequence[PendingCall],
+    answers: Sequence[Answer],
+    tools: ToolSet,
+    *,
+    partial: bool = False,
 ) -> tuple[Answer, ...]:
     """Whether answers may stand, all of them or none.
+
+    Args:
+        pending: The calls that wait.
+        answers: What is said of them.
+        tools: The tools of today.
+        partial: Whether some may go on waiting.
 
     Returns:
         The answers in the order of the calls, each approval with the reason that lets it run.
@@ -60,9 +70,11 @@ def check_answers(
     if strange:
         raise NotPending(f"call {strange[0]!r} is not pending; these are: {', '.join(waiting)}")
     missing = [call_id for call_id in waiting if call_id not in given]
-    if missing:
+    if missing and not partial:
         raise NotPending(f"call {missing[0]!r} is pending and has no answer")
-    return tuple(_checked(one, given[call_id], tools) for call_id, one in waiting.items())
+    return tuple(
+        _checked(one, given[call_id], tools) for call_id, one in waiting.items() if call_id in given
+    )
 
 
 def _checked(call: PendingCall, answer: Answer, tools: ToolSet) -> Answer:
@@ -93,10 +105,10 @@ def _check_object(call_id: str, arguments: str) -> None:
 def rerun_reason(call: PendingCall, answer: Answer, tool: Tool | None) -> str:
     """Why a call that may have run may run again (DESIGN 5).
 
-    `none` and `idempotent` run again; `keyed` runs again with the arguments of its last dispatch
-    under that dispatch's key, or with other arguments under a key of its own; the others never do,
-    unless the answer accepts the risk. The effect at its last dispatch and today's must both allow
-    it.
+    `none` and `idempotent` run again, and so does `transactional`, which without an output did not
+    commit; `keyed` runs again with the arguments of its last dispatch under that dispatch's key, or
+    with other arguments under a key of its own; `once` never does, unless the answer accepts the
+    risk. The effect at its last dispatch and today's must both allow it.
 
     Raises:
         AmbiguousCall: It may not.
@@ -108,7 +120,9 @@ def rerun_reason(call: PendingCall, answer: Answer, tool: Tool | None) -> str:
     dispatched = call.arguments if call.arguments is not None else call.call.arguments
     arguments = answer.arguments if answer.arguments is not None else dispatched
     effect = max(effect_of(tool, arguments), call.effect or "none", key=_STRICTNESS.__getitem__)
-    if effect in ("none", "idempotent"):
+    if effect == "transactional" and call.ran is not None:
+        raise AmbiguousCall(answer.call_id, "it committed on another branch")
+    if effect in ("none", "idempotent", "transactional"):
         return RUN_AGAIN_SAFE
     if effect != "keyed":
         raise AmbiguousCall(answer.call_id, f"its effect is {effect!r}")
@@ -151,7 +165,15 @@ async def take_answers(drive: Drive, answers: Sequence[Answer]) -> Outcome | Non
     outcome = await _run_approvals(drive, approvals, waiting) if approvals else None
     if outcome is None and any(answer.terminate for answer in answers):
         outcome = Outcome("stopped", "refused")
+    if outcome is None and len(answers) < len(waiting):
+        return _still_waiting(drive)
     return outcome
+
+
+def _still_waiting(drive: Drive) -> Outcome | None:
+    """No model call while a call has no output (DESIGN 6.1)."""
+    open_calls = unanswered(drive.transcript.snapshot())
+    return Outcome("input_required") if open_calls else None
 
 
 async def _run_approvals(
@@ -171,7 +193,6 @@ async def _run_approvals(
         return Outcome("stopped", "terminate")
     if batch.terminates == "some":
         return Outcome("stopped", "partial_terminate")
-    await add_waiting(drive, drive.queues.take_steering())
     return None
 
 
@@ -184,7 +205,11 @@ def _approved(answer: Answer, pending: PendingCall) -> Approved:
     decision: ToolDecision | None = None
     if pending.reason != "undispatched":
         decision = ToolDecision(
-            action="proceed", reason=answer.reason, arguments=arguments, by=answer.by
+            action="proceed",
+            reason=answer.reason,
+            arguments=arguments,
+            by=answer.by,
+            provenance=answer.provenance,
         )
     return Approved(
         pending.call,

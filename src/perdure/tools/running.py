@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Callable
 
 from perdure.clock import Clock
-from perdure.errors import Aborted, CallEnded, ConfigError, ToolError
+from perdure.errors import Aborted, CallEnded, ConfigError, ToolError, TransactionUndone
 from perdure.tools.call import Call, CallState
 from perdure.tools.effect import ENTERED_ONCE, Effect
 from perdure.tools.entry import Entry, Patience, Stop
@@ -17,6 +17,7 @@ from perdure.tools.progress import ProgressLine
 from perdure.tools.result import ToolResult, failure, to_result
 from perdure.tools.slots import Slots
 from perdure.tools.tool import Tool, effect_of, timeout_of
+from perdure.tools.transaction import NO_TRANSACTION, Transaction
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +182,44 @@ class Running:
             )
         finally:
             state.closed = True
-        return outcome, entry.interrupted
+        transaction = outcome.result.transaction if outcome.result is not None else None
+        if transaction is None and (effect != "transactional" or outcome.status != "returned"):
+            return outcome, entry.interrupted
+        outcome, interrupted = await self._commit(transaction, effect)
+        return outcome, entry.interrupted or interrupted
+
+    async def _commit(
+        self, transaction: Transaction | None, effect: Effect
+    ) -> tuple[Outcome, bool]:
+        """Do what a transactional tool's body returned.
+
+        A cancellation waits for its end, a second one does not; then the log alone knows.
+        """
+        if transaction is None:
+            return failed(ToolError(NO_TRANSACTION.format(self.job.tool_name))), False
+        if effect != "transactional":
+            return failed(
+                ToolError(f"tool {self.job.tool_name!r} has the effect {effect!r}")
+            ), False
+        work = asyncio.create_task(self._around.hooks.on_transaction(self.job, transaction))
+        interrupted = False
+        while not work.done():
+            try:
+                await asyncio.wait({work})
+            except asyncio.CancelledError:
+                if interrupted:
+                    work.cancel()
+                interrupted = True
+        return self._judge_commit(work), interrupted
+
+    def _judge_commit(self, work: asyncio.Task[ToolResult]) -> Outcome:
+        error = Aborted("cancelled") if work.cancelled() else work.exception()
+        if error is None:
+            return Outcome(status="returned", result=work.result(), committed=True)
+        if not isinstance(error, TransactionUndone):
+            return Outcome(status="cancelled", error=error, may_have_run=True)
+        decisive = failure(self.job.tool_name, error.error)
+        return failed(decisive if isinstance(decisive, Exception) else error)
 
     def _refuse(self, error: BaseException) -> BaseException:
         self._refused = error
@@ -218,11 +256,26 @@ class Running:
         stopped = outcome.status in {"cancelled", "abandoned"}
         told = self._around.stopping.told.done()
         signalled = outcome.status == "signalled"
-        return outcome.may_have_run or signalled or self._unseen or (stopped and told)
+        sure = outcome.may_have_run or outcome.committed
+        return sure or signalled or self._unseen or (stopped and told)
+
+    def _has_effect(self) -> bool:
+        """Whether the tool did something, as far as its effect goes."""
+        if self._last is None or self._last.status != "returned" or self.job.tool is None:
+            return False
+        return (self.job.effect or effect_of(self.job.tool, self.job.arguments)) != "none"
+
+    @staticmethod
+    def _unlike_its_tool(error: BaseException) -> Outcome:
+        """What stands around a tool failed after the tool returned: it is no failure of the tool.
+
+        Nothing after the entry can turn "may have run" into "failed" (DESIGN 8).
+        """
+        return Outcome(status="failed", error=error, may_have_run=True)
 
     def _failed(self, error: BaseException) -> Outcome:
         """What `around` raised on its own account."""
         decisive = failure(self.job.tool_name, error)
         if isinstance(decisive, Exception):
-            return failed(decisive)
+            return self._unlike_its_tool(decisive) if self._has_effect() else failed(decisive)
         return Outcome(status="signalled", error=decisive)

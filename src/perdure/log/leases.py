@@ -1,0 +1,99 @@
+"""A lease in the hands of a driver: how long it is sure of it, and renewing it.
+
+A lease is *safe* until its time has passed since the last renewal was sent, not since it was
+answered; by then another driver may have it. What keeps two drivers apart is the fence alone
+(LOG 1.1); that a driver enters no tool once its lease is not safe keeps it from doing what it could
+not write down (LOG 2.2).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+from perdure.clock import boot_time
+from perdure.errors import FenceLost, LeaseExpired, StoreFailed
+from perdure.log.store import Lease, Leases
+
+RENEWALS = 3
+"""How often a lease is renewed within the time that it holds."""
+
+
+class Held:
+    """A lease that somebody holds.
+
+    Args:
+        store: Whose it is.
+        lease: The lease.
+        sent: When it was asked for, on `boot`.
+        boot: The machine's boot-time clock, in seconds.
+    """
+
+    def __init__(
+        self,
+        store: Leases,
+        lease: Lease,
+        *,
+        sent: float,
+        boot: Callable[[], float] = boot_time,
+    ) -> None:
+        self.lease = lease
+        self._store = store
+        self._sent = sent
+        self._boot = boot
+        self._renewing: asyncio.Task[None] | None = None
+
+    def is_safe(self) -> bool:
+        """Whether nobody else can have it yet."""
+        seconds = self.lease.seconds
+        return seconds is None or self._boot() < self._sent + seconds
+
+    def check(self) -> None:
+        """Refuse to go on under a lease that is not safe.
+
+        Raises:
+            LeaseExpired: It is not.
+        """
+        if not self.is_safe():
+            raise LeaseExpired(self.lease.root)
+
+    def keep(self) -> None:
+        """Renew it from time to time, until `release`, where it lapses.
+
+        One that was lost stays lost: the next append says so, and before it no tool is entered.
+        """
+        if self.lease.seconds is not None and self._renewing is None:
+            self._renewing = asyncio.get_running_loop().create_task(
+                self._renew(self.lease.seconds / RENEWALS), name=f"perdure-lease-{self.lease.root}"
+            )
+
+    async def release(self) -> None:
+        """Stop renewing it, and give it back."""
+        if self._renewing is not None:
+            self._renewing.cancel()
+            await asyncio.wait([self._renewing])
+        await asyncio.shield(self._store.release(self.lease))
+
+    async def _renew(self, pause: float) -> None:
+        while True:
+            await asyncio.sleep(pause)  # real time, which is what stores measure leases with
+            with contextlib.suppress(StoreFailed):
+                sent = self._boot()
+                try:
+                    self.lease = await self._store.renew(self.lease)
+                except FenceLost:
+                    return
+                self._sent = sent
+
+
+async def take_lease(
+    store: Leases,
+    root: str,
+    *,
+    holder: str,
+    boot: Callable[[], float] = boot_time,
+) -> Held:
+    """Take the lease of a root session. Raises as `Leases.lease`."""
+    sent = boot()
+    return Held(store, await store.lease(root, holder=holder), sent=sent, boot=boot)

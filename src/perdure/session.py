@@ -36,6 +36,7 @@ from perdure.loop import (
 from perdure.prompts import Input, prompt_items
 from perdure.result import RunResult, result_of
 from perdure.stream import RunStream
+from perdure.tools import check_transactional
 from perdure.wire import FunctionCallOutput, Item
 
 if TYPE_CHECKING:
@@ -110,9 +111,11 @@ class Session:
     async def _record(self, store: Store) -> None:
         """Take up the recorded session, or make it."""
         from perdure.log import open_named, record
+        from perdure.log.store import Transactions
 
         agent = self._agent
         tools = await agent.tools_now()  # before there is a lease that a failure would keep
+        check_transactional(tools, transacts=isinstance(store, Transactions))
         if self._name:
             recording = await open_named(
                 store, self._name, keep=agent.keep, clock=agent.clock, ids=agent.ids

@@ -379,7 +379,7 @@ async def both(info: ToolCallInfo, enter: NextTool) -> ToolResult:
 
 
 @pytest.mark.parametrize("twice", [again, both], ids=["one after another", "at once"])
-@pytest.mark.parametrize(("effect", "entries"), [("once", 1), ("transactional", 1), ("keyed", 2)])
+@pytest.mark.parametrize(("effect", "entries"), [("once", 1), ("keyed", 2)])
 async def test_a_second_entry_is_refused_where_the_effect_forbids_it(
     twice: Callable[[ToolCallInfo, NextTool], Awaitable[ToolResult]], effect: str, entries: int
 ) -> None:

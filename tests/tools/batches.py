@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import cast
 
 from perdure.testing.clock import FakeClock, settle
 from perdure.tools import (
@@ -16,6 +17,7 @@ from perdure.tools import (
     Job,
     Outcome,
     ToolResult,
+    Transaction,
     current_call,
 )
 
@@ -47,11 +49,13 @@ class Scripted:
 
     async def execute(self, call: Call) -> ToolResult:
         value = await self.body(call)
+        if self.effect == "transactional":
+            return ToolResult(transaction=lambda tx: value)
         return value if isinstance(value, ToolResult) else ToolResult(str(value))
 
 
 class Log(BatchHooks):
-    """Hooks that write down what they hear."""
+    """Hooks that write down what they hear; what transactional tools return, they do."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -63,6 +67,10 @@ class Log(BatchHooks):
 
     async def on_start(self, job: Job) -> None:
         self.lines.append(f"start {job.call_id}")
+
+    async def on_transaction(self, job: Job, transaction: Transaction) -> ToolResult:
+        function = cast("Callable[[None], object]", transaction)
+        return ToolResult(str(function(None)))
 
     async def on_progress(self, job: Job, partial: ToolResult) -> None:
         self.lines.append(f"progress {job.call_id} {partial.output}")

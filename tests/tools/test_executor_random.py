@@ -25,6 +25,9 @@ from tests.tools.batches import Log, Scripted, assert_nothing_is_left
 
 GRACE, LINGER = 5.0, 1.0
 
+WITHOUT_EFFECT: tuple[Effect, ...] = ("none", "transactional")
+"""Effects whose bodies do nothing to the world; a transactional one's does, in the store."""
+
 Behaviour = Literal["returns", "raises", "obeys", "swallows", "deaf", "cancels itself"]
 Stop = Literal["none", "stop", "stop twice", "cancel", "cancel twice"]
 
@@ -135,7 +138,7 @@ async def scenario(plans: list[Planned], stop: Stop, when: float, max_parallel: 
         check_progress(hooks.lines, job.call_id, plan, outcome)
         if job.call_id in hooks.late:
             assert outcome.status == "abandoned"
-            assert plan.effect != "none"
+            assert plan.effect not in WITHOUT_EFFECT
     check_chains(hooks.lines, jobs)
     assert not abandoned()
     await assert_nothing_is_left()
@@ -145,7 +148,7 @@ def check(plan: Planned, outcome: Outcome) -> None:
     assert (outcome.entered == 0) == (outcome.status == "not_started")
     assert outcome.dispatched == (outcome.entered > 0)
     unknown = outcome.status in {"cancelled", "abandoned"}
-    assert outcome.may_have_run == (unknown and plan.effect != "none")
+    assert outcome.may_have_run == (unknown and plan.effect not in WITHOUT_EFFECT)
     assert (outcome.result is None) == (unknown or outcome.status == "not_started")
     assert (outcome.error is None) == (outcome.status == "returned")
     match outcome.status:
@@ -153,7 +156,7 @@ def check(plan: Planned, outcome: Outcome) -> None:
             assert outcome.result in {ToolResult("returned"), ToolResult("swallowed")}
         case "failed":
             assert plan.behaviour in {"raises", "cancels itself"} or (
-                plan.effect == "none" and plan.timeout is not None
+                plan.effect in WITHOUT_EFFECT and plan.timeout is not None
             )
         case "abandoned":
             assert plan.behaviour == "deaf"

@@ -31,7 +31,7 @@ from tests.tools.batches import (
     until_told,
 )
 
-EFFECTFUL: tuple[Effect, ...] = ("idempotent", "keyed", "once", "transactional")
+EFFECTFUL: tuple[Effect, ...] = ("idempotent", "keyed", "once")
 
 
 class Deaf:

@@ -76,6 +76,28 @@ def check_append(
     return held
 
 
+def check_transaction(
+    holding: Holding, version: int, tried: AnyEntry | None, *, stopped: bool
+) -> bool:
+    """Whether the entry of a transaction is held already; if not, its function may be called.
+
+    Args:
+        holding: The session.
+        version: The version it was built on.
+        tried: The entry of an attempt whose outcome is unknown.
+        stopped: Whether an unconsumed stop is set in the tree.
+
+    Raises:
+        StaleVersion: The session has grown since, by others.
+        StopRequested: The tree was told to stop.
+    """
+    if _held(holding, version, (tried,) if tried is not None else ()):
+        return True
+    if stopped:
+        raise StopRequested(holding.header.lease_root)
+    return False
+
+
 def _held(holding: Holding, version: int, batch: Sequence[AnyEntry]) -> int:
     count = holding.version - version
     if not 0 <= count <= len(batch):

@@ -14,6 +14,7 @@ from perdure.log.path import View
 from perdure.log.recorded_requests import trigger_json
 from perdure.log.writing import Draft
 from perdure.loop import Provenance, RunEnd, ToolEnd, Trigger
+from perdure.tools import ToolResult
 from perdure.wire import FunctionCallOutput, Item, encode, function_call_output
 
 HIDDEN_ITEM = "perdure:response_id"
@@ -48,6 +49,22 @@ def original_output(event: ToolEnd) -> FunctionCallOutput:
     if event.output is not None and original is None:
         return event.output
     return function_call_output(event.call_id, "" if original is None else original)
+
+
+def committed_draft(call: Json, result: ToolResult, *, early: bool) -> Draft:
+    """What is written with a transactional tool's effect: its output, or a result before its place.
+
+    Args:
+        call: The members that name the call.
+        result: What its function gave.
+        early: The outputs of calls before it are not known yet (DESIGN 6.7).
+    """
+    given = result.output if result.original is None else result.original
+    output = Raw(encode(function_call_output(str(call["call_id"]), given)))
+    if early:
+        return Draft("perdure:result", {**call, "output": output})
+    body: Json = {"item": output}
+    return Draft("item", {**body, "perdure:terminate": True} if result.terminate else body)
 
 
 def hidden_item(item: Item, response: str) -> Draft:

@@ -12,13 +12,14 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from msgspec import Raw
 
 from perdure.clock import Clock, Ids
-from perdure.errors import Guard
-from perdure.log.appender import Appender, AppendTicket
+from perdure.errors import EntryRefused, Guard
+from perdure.log.appender import Appender, AppendTicket, Writing
 from perdure.log.entries import MESSAGE, Json, RunEntry
 from perdure.log.path import View
 from perdure.log.recorded_bodies import (
     CUT,
     Owed,
+    committed_draft,
     hidden_item,
     message_body,
     original_output,
@@ -47,6 +48,7 @@ from perdure.loop import (
     TurnStart,
 )
 from perdure.loop.config import visible_to_model
+from perdure.tools import ToolResult, Transaction, to_result
 from perdure.wire import (
     FunctionCall,
     FunctionCallOutput,
@@ -130,6 +132,7 @@ class Recorder:
         self._batch: list[str] = []  # calls whose output comes next, in the model's order
         self._landed: dict[str, ToolEnd] = {}  # outputs that are known and wait for their place
         self._written: set[str] = set()  # calls whose output stands before its item is told
+        self._committed: set[str] = set()  # calls whose results were written with what they did
         self._unhashed: set[str] = set()
         self._parents: dict[str, str] = {}  # of nested calls, which are no items
 
@@ -157,6 +160,41 @@ class Recorder:
     def dispatch_of(self, call_id: str) -> str:
         """The entry of the last dispatch that it wrote for a call; empty if there was none."""
         return self._calls.dispatch_of(call_id)
+
+    @property
+    def transacts(self) -> bool:
+        """Whether the store commits what transactional tools do."""
+        return self.appender.transacts
+
+    async def transact(self, call_id: str, transaction: Transaction) -> ToolResult:
+        """Commit what a tool does with its output. Raises as `TransactionLedger.transact`."""
+        track = self._calls.get(call_id)
+        if track is None or track.dispatch is None or track.output:
+            raise EntryRefused(f"call {call_id!r} is owed no output, so nothing is committed")
+        if self._requests.held:
+            self._add()
+        early = self._batch[:1] != [call_id]  # its place comes when those before it have landed
+        results: list[ToolResult] = []
+
+        def compose(value: object) -> Draft:
+            results[:] = [to_result(value)]
+            return committed_draft(track.name, results[0], early=early)
+
+        def done() -> None:
+            self._committed.add(call_id)
+            if not early:
+                self._batch.remove(call_id)
+                self._written.add(call_id)
+                track.output = True
+                self._land()
+
+        await self.appender.add_transaction(Writing(transaction, compose, done))
+        return results[0]
+
+    def unrecorded(self) -> tuple[Known, ...]:
+        """What the drive knows of its dispatches that is not durable (LOG 3.4)."""
+        calls = self.appender.session.at().calls
+        return tuple(one for one in self._known if one.dispatch.id and not _stands(one, calls))
 
     def use(self, settings: Request) -> None:
         """Say which settings the next drives have."""
@@ -204,6 +242,7 @@ class Recorder:
         self._batch.clear()
         self._landed.clear()
         self._written.clear()
+        self._committed.clear()
         self._parents.clear()
         body: Json = {"run_id": event.run_id, "phase": "start", "source": event.source}
         body |= self._settle_base()
@@ -437,9 +476,11 @@ class Recorder:
                 self._add_some(self._calls.suspend(event.call_id, event.reason, event.wait))
             self._land()
             return
+        if track.output and event.call_id in self._committed:
+            return
         self._landed[event.call_id] = event
         early = self._batch[:1] != [event.call_id] and track.has_effect
-        if early:
+        if early and event.call_id not in self._committed:
             output = Raw(encode(original_output(event)))
             self._add(Draft("perdure:result", {**track.name, "output": output}))
         self._land()

@@ -231,8 +231,13 @@ def _pending(call: Call, session: Session, tools: ToolSet) -> PendingCall:
 
 
 def _ran(call: Call, session: Session) -> FunctionCallOutput | None:
-    """The output it has where it ran, off the path; not one that somebody gave in its place."""
-    if call.dispatches or not call.elsewhere:
+    """The output it has where it ran, off the path; not one that somebody gave in its place.
+
+    What a transactional call did stands with its output, on whatever branch that is (LOG 6).
+    """
+    last = call.last_dispatch
+    commits = last is not None and last.effect == "transactional"
+    if not commits and (call.dispatches or not call.elsewhere):
         return None
     for other in (session, *session.origins):
         for entry in other.entries:
@@ -243,9 +248,12 @@ def _ran(call: Call, session: Session) -> FunctionCallOutput | None:
 
 
 def _output_of(entry: AnyEntry, call_id: str) -> FunctionCallOutput | None:
-    if not isinstance(entry, ItemEntry) or b'"function_call_output"' not in bytes(entry.item):
+    if entry.type == "perdure:result" and entry.members.get("call_id") == call_id:
+        item = item_of(Raw(encode_json(entry.members.get("output"))))
+    elif isinstance(entry, ItemEntry) and b'"function_call_output"' in bytes(entry.item):
+        item = item_of(entry.item)
+    else:
         return None
-    item = item_of(entry.item)
     same = isinstance(item, FunctionCallOutput) and item.call_id == call_id
     return item if same and isinstance(item, FunctionCallOutput) else None
 

@@ -12,13 +12,14 @@ or whose caller was cancelled, may have happened: submit the same again (LOG 1.3
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from msgspec import Struct
 
 from perdure.log.entries import AnyEntry
 from perdure.log.header import Header
+from perdure.tools.transaction import Transaction
 
 
 class Fence(NamedTuple):
@@ -316,6 +317,53 @@ class Erasure(Protocol):
             NoSession: There is no such session.
             NoEntry: An entry is not there.
             FenceLost: The fence is not in force.
+        """
+        ...
+
+
+class Composed(NamedTuple):
+    """What is written with what a transaction function did."""
+
+    entry: AnyEntry
+    summary: Summary | None = None
+
+
+@runtime_checkable
+class Transactions(Protocol):
+    """Committing what a transactional tool does, in the store's own database, with its output."""
+
+    async def transact(
+        self,
+        session: str,
+        version: int,
+        fence: Fence,
+        transaction: Transaction,
+        compose: Callable[[object], Composed],
+        *,
+        tried: AnyEntry | None = None,
+    ) -> Appended:
+        """Run a function and append an entry, in one transaction, shared with no other append.
+
+        The session's row is locked and version, fence and stops are checked first, then the
+        function is called with a handle on the transaction. It may be called more than once; all
+        it did before is then undone.
+
+        Args:
+            session: The session.
+            version: How many entries it had.
+            fence: Of the root's lease.
+            transaction: What to do; plain or async, as the store says.
+            compose: Makes the entry of what the function returned. It may be called on any thread.
+            tried: The entry of an earlier attempt whose outcome is unknown. If it is the tail, it
+                is held, and the function is not called.
+
+        Raises:
+            TransactionUndone: `transaction` or `compose` failed; nothing was written.
+            StopRequested: The tree was told to stop; the function was not called.
+            NoSession: There is no such session.
+            FenceLost: The fence is not in force.
+            StaleVersion: The session has grown since `version`, by others.
+            EntryRefused: The entry cannot stand there.
         """
         ...
 

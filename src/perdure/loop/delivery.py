@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 
+from perdure.errors import ConfigError
 from perdure.loop.barrier import Barrier
 from perdure.loop.broadcast import Broadcast
 from perdure.loop.events import Event, RunEnd
-from perdure.loop.ledger import Ledger, Ticket
+from perdure.loop.ledger import Ledger, Ticket, TransactionLedger, transacts
 from perdure.loop.queues import Queues
+from perdure.tools import ToolResult, Transaction
 
 
 class Delivery:
@@ -54,6 +56,17 @@ class Delivery:
             if failure is not None:
                 raise failure
             return ticket
+
+    @property
+    def transacts(self) -> bool:
+        """Whether the ledger commits what transactional tools do."""
+        return transacts(self._ledger)
+
+    async def transact(self, call_id: str, transaction: Transaction) -> ToolResult:
+        """Commit what a tool does together with its output. Raises as `TransactionLedger`."""
+        if not isinstance(self._ledger, TransactionLedger):
+            raise ConfigError("this ledger commits nothing but entries")
+        return await self._ledger.transact(call_id, transaction)
 
     async def settle(self) -> None:
         """Wait until all that was delivered is durable."""

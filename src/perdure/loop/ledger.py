@@ -9,9 +9,10 @@ before it sends a request, and before it reports an end.
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from perdure.loop.events import Event
+from perdure.tools import ToolResult, Transaction
 
 
 class Ticket(Protocol):
@@ -34,6 +35,36 @@ class Ledger(Protocol):
             Exception: The event may not be recorded; a call whose dispatch is refused does not run.
         """
         ...
+
+
+@runtime_checkable
+class TransactionLedger(Protocol):
+    """A ledger that can commit what a tool does together with the tool's output (LOG 6)."""
+
+    @property
+    def transacts(self) -> bool:
+        """Whether the store behind it can."""
+        ...
+
+    async def transact(self, call_id: str, transaction: Transaction) -> ToolResult:
+        """Run a transaction function in one transaction with the output of its call.
+
+        The call was dispatched. Cancelling whoever waits does not stop it.
+
+        Returns:
+            The result, which is on the record.
+
+        Raises:
+            TransactionUndone: The function failed; nothing of it stands, and there is no output.
+            StopRequested: The tree was told to stop; the function was not called.
+            Exception: Whether it happened is unknown here.
+        """
+        ...
+
+
+def transacts(ledger: object) -> bool:
+    """Whether a ledger commits what transactional tools do."""
+    return isinstance(ledger, TransactionLedger) and ledger.transacts
 
 
 class _Durable:

@@ -17,7 +17,7 @@ from perdure.loop.delivery import Delivery
 from perdure.loop.drive import Opening, check_opening, run_drive
 from perdure.loop.events import Event, RunEnd
 from perdure.loop.hooks import Hooks
-from perdure.loop.ledger import Ledger, NullLedger
+from perdure.loop.ledger import Ledger, NullLedger, transacts
 from perdure.loop.nested import run_nested
 from perdure.loop.pending import PendingCall
 from perdure.loop.queues import Queues
@@ -25,7 +25,7 @@ from perdure.loop.registry import DriveHandle, start
 from perdure.loop.state import Drive
 from perdure.loop.transcript import Transcript
 from perdure.loop.trigger import Hidden, Trigger
-from perdure.tools import ToolSet
+from perdure.tools import ToolSet, check_transactional
 from perdure.wire import FunctionCall, Item
 
 EVENT_BUFFER = 256
@@ -58,7 +58,11 @@ def begin(
         call_ids: The ids that no new call may have; those of the transcript if None.
         trigger: What caused it.
         pending: What is known of the calls that have no output.
+
+    Raises:
+        NoTransactions: A tool is transactional, and the ledger does not commit what it does.
     """
+    check_transactional(config.tools, transacts=transacts(ledger))
     signal = AbortSignal()
     queues = queues or Queues()
     hooks = Hooks(config.middleware)

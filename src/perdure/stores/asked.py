@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from perdure.log.entries import AnyEntry
 from perdure.log.header import Header
-from perdure.log.store import Fence, Summary
+from perdure.log.store import Composed, Fence, Summary
+from perdure.tools import Transaction
 
 
 class Creation(NamedTuple):
@@ -29,6 +30,17 @@ class Change(NamedTuple):
     batch: tuple[AnyEntry, ...]
     consumed: tuple[str, ...]
     summary: Summary | None
+
+
+class Transacting(NamedTuple):
+    """What a transaction asks for."""
+
+    session: str
+    version: int
+    fence: Fence
+    transaction: Transaction
+    compose: Callable[[object], Composed]
+    tried: AnyEntry | None
 
 
 def size_of(batch: Iterable[AnyEntry]) -> int:

@@ -17,6 +17,7 @@ from perdure.log.entries import AnyEntry
 from perdure.log.header import Header
 from perdure.log.store import (
     Appended,
+    Composed,
     Fence,
     Filters,
     Lease,
@@ -26,9 +27,10 @@ from perdure.log.store import (
     Stored,
     Summary,
 )
-from perdure.stores.asked import Change, Creation
+from perdure.stores.asked import Change, Creation, Transacting
 from perdure.stores.points import At, passing
 from perdure.stores.upkeep import Finding
+from perdure.tools import Transaction as ToolTransaction
 
 try:
     from perdure.stores import (
@@ -37,6 +39,7 @@ try:
         postgres_doctor as doctor,
         postgres_reads as reads,
         postgres_schema as schemas,
+        postgres_transact as transacts,
     )
     from perdure.stores.postgres_pool import Pool, Transaction
 except ImportError as missing:
@@ -116,6 +119,19 @@ class PostgresStore:
     ) -> Appended:
         change = Change(session, version, fence, tuple(batch), tuple(consumed), summary)
         return await self._write(lambda t: appends.append(t, change, self._at))
+
+    async def transact(
+        self,
+        session: str,
+        version: int,
+        fence: Fence,
+        transaction: ToolTransaction,
+        compose: Callable[[object], Composed],
+        *,
+        tried: AnyEntry | None = None,
+    ) -> Appended:
+        asked = Transacting(session, version, fence, transaction, compose, tried)
+        return await self._write(lambda t: transacts.transact(t, asked, self._at))
 
     async def read(self, session: str, *, since: int = 0, leaf: str | None = None) -> Stored:
         return await self._read(lambda t: reads.read(t, session, since=since, leaf=leaf))

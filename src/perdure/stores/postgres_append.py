@@ -21,7 +21,7 @@ from perdure.stores.points import At
 from perdure.stores.postgres_pool import Transaction
 
 
-class _Held(NamedTuple):
+class Held(NamedTuple):
     """What an append has to know of a session, looked up under its lock."""
 
     header: Header
@@ -180,7 +180,7 @@ async def append(transaction: Transaction, asked: Change, at: At) -> Appended:
     """Append to a session. Raises as `Log.append`."""
     locked = await lock(transaction, asked.session, root="UPDATE" if asked.consumed else "SHARE")
     check_fence(locked.root, locked.counter, locked.nonce, asked.fence)
-    held = await _look(transaction, locked, asked)
+    held = await look(transaction, locked, asked.version, asked.batch)
     already = check_append(
         held, asked.version, asked.batch, asked.consumed, stopped=locked.stops > 0
     )
@@ -189,7 +189,7 @@ async def append(transaction: Transaction, asked: Change, at: At) -> Appended:
     if already:
         await settle(transaction, locked.key)
     if rest:
-        await _write(transaction, locked, held.header, rest, asked.summary)
+        await write(transaction, locked, held.header, rest, asked.summary)
         await _consume(transaction, locked, rest)
     elif asked.summary is not None:
         await _summarise(transaction, locked.key, asked.summary)
@@ -206,10 +206,13 @@ SELECT 'line', number, line FROM @entries WHERE session = %s AND number > %s AND
 """
 
 
-async def _look(transaction: Transaction, locked: Locked, asked: Change) -> _Held:
+async def look(
+    transaction: Transaction, locked: Locked, version: int, batch: Sequence[AnyEntry]
+) -> Held:
+    """What has to be known of a session to append a batch."""
     header = decode_header(locked.header)
-    ids = {entry.id for entry in asked.batch} | {e.parent for e in asked.batch if e.parent}
-    messages = {entry.message for entry in asked.batch if entry.message}
+    ids = {entry.id for entry in batch} | {e.parent for e in batch if e.parent}
+    messages = {entry.message for entry in batch if entry.message}
     known: dict[str, set[str]] = {"entry": set(), "message": set()}
     lines: dict[int, bytes] = {}
     key = locked.key
@@ -218,13 +221,13 @@ async def _look(transaction: Transaction, locked: Locked, asked: Change) -> _Hel
             _LOOK,
             *(key, [one for one in ids if "\x00" not in one]),
             *(key, [one for one in messages if "\x00" not in one]),
-            *(key, asked.version, asked.version + len(asked.batch)),
+            *(key, version, version + len(batch)),
         ):
             if kind == "line":
                 lines[number] = value
             else:
                 known[kind].add(value.decode())
-    return _Held(header, locked.version, known["entry"], known["message"], lines)
+    return Held(header, locked.version, known["entry"], known["message"], lines)
 
 
 _WRITE = """
@@ -242,7 +245,7 @@ SELECT moved.key, %s + place, batch.id, parent, parents, type, ts, line FROM mov
 """
 
 
-async def _write(
+async def write(
     transaction: Transaction,
     locked: Locked,
     header: Header,

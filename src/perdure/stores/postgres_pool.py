@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 import psycopg
@@ -21,6 +21,7 @@ from psycopg.errors import (
     LockNotAvailable,
     SerializationFailure,
 )
+from psycopg.pq import TransactionStatus
 from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool
 
@@ -39,10 +40,12 @@ _ATTEMPTS = 3
 
 # A commit that returned has been flushed here and, where there are synchronous standbys, there; a
 # server that asks for more gets more. A client that vanished must not keep its locks for long.
-_BEGIN = b"""BEGIN;
-SELECT set_config('synchronous_commit', CASE current_setting('synchronous_commit')
-    WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, true);
-SET LOCAL idle_in_transaction_session_timeout = '60s'"""
+DURABLY = """SELECT set_config('synchronous_commit', CASE current_setting('synchronous_commit')
+    WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, true)"""
+"""What makes a commit wait, of a transaction that has not begun to."""
+
+_BEGIN = f"""BEGIN; {DURABLY};
+SET LOCAL idle_in_transaction_session_timeout = '60s'""".encode()
 _BEGIN_READING = b"BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 
 _MISUSE = (InsufficientPrivilege, InvalidAuthorizationSpecification, InvalidCatalogName)
@@ -73,6 +76,24 @@ class Transaction:
     async def do(self, statement: str, *values: object) -> int:
         """How many rows a statement changed."""
         return (await self._execute(statement, values)).rowcount
+
+    async def raw(
+        self, statement: str, parameters: Sequence[object]
+    ) -> psycopg.AsyncCursor[TupleRow]:
+        """One statement with `$1`, `$2` for parameters, prepared by the server without a name.
+
+        The server takes several statements at once only where it does not prepare them, and the
+        client has it prepare those that have parameters: one without gets a number that none of
+        its text names.
+        """
+        cursor = psycopg.AsyncRawCursor(self._connection)
+        await cursor.execute(statement.encode(), list(parameters) or [0])
+        return cursor
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the transaction goes on, and no statement has failed in it."""
+        return self._connection.info.transaction_status is TransactionStatus.INTRANS
 
     async def _execute(
         self, statement: str, values: tuple[object, ...]
@@ -111,7 +132,7 @@ class Pool:
                 async with self._begun(_BEGIN) as connection:
                     return await self._write(connection, work)
             except psycopg.Error as error:
-                if attempt == _ATTEMPTS or not _by_chance(error):
+                if attempt == _ATTEMPTS or not by_chance(error):
                     raise failure(error) from error
             except UnicodeEncodeError as error:
                 raise failure(error) from error
@@ -149,7 +170,7 @@ class Pool:
                     finally:
                         await _rollback(connection)
             except psycopg.Error as error:
-                if attempt == _ATTEMPTS or not _by_chance(error):
+                if attempt == _ATTEMPTS or not by_chance(error):
                     raise failure(error) from error
             except UnicodeEncodeError as error:
                 raise failure(error) from error
@@ -254,7 +275,7 @@ async def _rollback(connection: AsyncConnection[TupleRow]) -> None:
 # --- errors ------------------------------------------------------------------------------
 
 
-def _by_chance(error: psycopg.Error) -> bool:
+def by_chance(error: psycopg.Error) -> bool:
     """Whether the same, once more, may well succeed."""
     if isinstance(error, SerializationFailure | DeadlockDetected | LockNotAvailable):
         return True

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import urllib.parse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from perdure.clock import Clock, Ids, RandomIds, SystemClock
@@ -18,6 +18,7 @@ from perdure.log.entries import AnyEntry
 from perdure.log.header import Header
 from perdure.log.store import (
     Appended,
+    Composed,
     Fence,
     Filters,
     Lease,
@@ -27,11 +28,18 @@ from perdure.log.store import (
     Stored,
     Summary,
 )
-from perdure.stores import sqlite_append, sqlite_changes, sqlite_doctor, sqlite_reads
-from perdure.stores.asked import Change, Creation
+from perdure.stores import (
+    sqlite_append,
+    sqlite_changes,
+    sqlite_doctor,
+    sqlite_reads,
+    sqlite_transact,
+)
+from perdure.stores.asked import Change, Creation, Transacting
 from perdure.stores.points import At, passing
 from perdure.stores.sqlite_files import open_file
 from perdure.stores.upkeep import Finding
+from perdure.tools import Transaction
 
 
 class SqliteStore:
@@ -86,6 +94,21 @@ class SqliteStore:
     ) -> Appended:
         change = Change(session, version, fence, tuple(batch), tuple(consumed), summary)
         return await self._file.writer.run(lambda c: sqlite_append.append(c, change, self._at))
+
+    async def transact(
+        self,
+        session: str,
+        version: int,
+        fence: Fence,
+        transaction: Transaction,
+        compose: Callable[[object], Composed],
+        *,
+        tried: AnyEntry | None = None,
+    ) -> Appended:
+        asked = Transacting(session, version, fence, transaction, compose, tried)
+        return await self._file.writer.run(
+            lambda c: sqlite_transact.transact(c, asked, self._at), alone=True
+        )
 
     async def read(self, session: str, *, since: int = 0, leaf: str | None = None) -> Stored:
         return await self._file.read(

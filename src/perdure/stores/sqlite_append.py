@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from sqlite3 import Connection
+from typing import NamedTuple
 
 import msgspec
 
@@ -23,7 +24,7 @@ PLACES = 1 << 32
 """How many places every session has."""
 
 
-class _Held:
+class Held:
     """A session as it is inside the transaction."""
 
     def __init__(self, connection: Connection, key: int, version: int, header: bytes) -> None:
@@ -65,7 +66,7 @@ def create(connection: Connection, asked: Creation) -> Appended:
         "SELECT key, version, header FROM perdure_sessions WHERE id = ?", (header.id,)
     ).fetchone()
     if found is not None:
-        return _created_before(connection, _Held(connection, *found), asked)
+        return _created_before(connection, Held(connection, *found), asked)
     if asked.name:
         _check_name(connection, asked.name)
     key = _insert(connection, asked)
@@ -75,7 +76,7 @@ def create(connection: Connection, asked: Creation) -> Appended:
     return Appended(len(asked.batch))
 
 
-def _created_before(connection: Connection, held: _Held, asked: Creation) -> Appended:
+def _created_before(connection: Connection, held: Held, asked: Creation) -> Appended:
     lines = [entry.line for entry in asked.batch]
     if held.header.line != asked.header.line or held.lines_from(0)[: len(lines)] != lines:
         raise SessionExists(held.header.id)
@@ -122,32 +123,50 @@ FROM perdure_sessions s LEFT JOIN perdure_roots r ON r.session = s.root WHERE s.
 """
 
 
-def append(connection: Connection, asked: Change, at: At) -> Appended:
-    """Append to a session. Raises as `Log.append`."""
-    found = connection.execute(_FIND, (asked.session,)).fetchone()
+class Found(NamedTuple):
+    """A session whose fence is in force."""
+
+    held: Held
+    stopped: bool
+    """A stop waits to be taken up."""
+
+
+def find(connection: Connection, session: str, fence: Fence) -> Found:
+    """Find a session to append to. Raises `NoSession` and `FenceLost`."""
+    found = connection.execute(_FIND, (session,)).fetchone()
     if found is None:
-        raise NoSession(asked.session)
+        raise NoSession(session)
     key, version, header, root, counter, nonce, stops = found
     if counter is None:
         raise NoSession(root)
-    if not nonce or (counter, nonce) != asked.fence:
+    if not nonce or (counter, nonce) != fence:
         raise FenceLost(root)
-    held = _Held(connection, key, version, header)
-    already = check_append(held, asked.version, asked.batch, asked.consumed, stopped=stops > 0)
+    return Found(Held(connection, key, version, header), stops > 0)
+
+
+def append(connection: Connection, asked: Change, at: At) -> Appended:
+    """Append to a session. Raises as `Log.append`."""
+    held, stopped = find(connection, asked.session, asked.fence)
+    already = check_append(held, asked.version, asked.batch, asked.consumed, stopped=stopped)
     at("checked")
     rest = asked.batch[already:]
     if already:
-        settle(connection, key)
+        settle(connection, held.key)
     if rest:
-        _move(connection, held, rest)
-        _insert_entries(connection, key, version, rest)
-        _consume(connection, held, rest)
+        write(connection, held, rest)
     if asked.summary is not None:
-        _summarise(connection, key, asked.summary)
-    return Appended(version + len(rest), already)
+        summarise(connection, held.key, asked.summary)
+    return Appended(held.version + len(rest), already)
 
 
-def _move(connection: Connection, held: _Held, rest: Sequence[AnyEntry]) -> None:
+def write(connection: Connection, held: Held, rest: Sequence[AnyEntry]) -> None:
+    """Write entries that were checked."""
+    _move(connection, held, rest)
+    _insert_entries(connection, held.key, held.version, rest)
+    _consume(connection, held, rest)
+
+
+def _move(connection: Connection, held: Held, rest: Sequence[AnyEntry]) -> None:
     """Take the next versions; that of another is a count of no rows (LOG 1.6)."""
     header = raised(held.header)
     moved = connection.execute(
@@ -168,7 +187,8 @@ def _move(connection: Connection, held: _Held, rest: Sequence[AnyEntry]) -> None
         )
 
 
-def _summarise(connection: Connection, key: int, summary: Summary) -> None:
+def summarise(connection: Connection, key: int, summary: Summary) -> None:
+    """Keep a summary of a session."""
     connection.execute(
         "UPDATE perdure_sessions SET status = ?, due = ?, leaf = ? WHERE key = ?",
         (summary.status, summary.due, summary.leaf, key),
@@ -197,7 +217,7 @@ def _insert_entries(
     )
 
 
-def _consume(connection: Connection, held: _Held, batch: Iterable[AnyEntry]) -> None:
+def _consume(connection: Connection, held: Held, batch: Iterable[AnyEntry]) -> None:
     for entry in batch:
         if not entry.message:
             continue

@@ -7,6 +7,7 @@ members run one after the other, and all learn their outcomes once the commit ha
 * Work that refuses raises a PerdureError before it has changed anything, and the group goes on.
 * On any other exception the group is rolled back and its members run one by one.
 * When a commit fails, nobody knows: every member gets `StoreFailed`.
+* Work that asks for it is a group *alone*, whatever waits.
 
 The thread belongs to no event loop, and outlives those that it answers to.
 """
@@ -48,6 +49,7 @@ class Checkpoints(Protocol):
 
 class _Job(NamedTuple):
     work: Callable[[Connection], object]
+    alone: bool
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[object]
 
@@ -86,15 +88,18 @@ class Writer:
         self._connection: Connection | None = None
         self._process = os.getpid()
 
-    async def run(self, work: Callable[[Connection], T], *, first: bool = False) -> T:
+    async def run(
+        self, work: Callable[[Connection], T], *, first: bool = False, alone: bool = False
+    ) -> T:
         """Do work in a transaction. Work that has begun is not stopped by a cancelled caller.
 
         Args:
             work: What to do.
             first: Go ahead of all that waits, as the renewal of a lease does.
+            alone: Share the transaction with nobody; whatever the work raises undoes it.
         """
         loop = asyncio.get_running_loop()
-        job = _Job(work, loop, loop.create_future())
+        job = _Job(work, alone, loop, loop.create_future())
         with self._wake:
             self.check_open()
             if first:
@@ -147,9 +152,12 @@ class Writer:
 
     def _take(self, most: int) -> list[_Job]:
         """What waits, but for those who do not wait any more."""
+        jobs: list[_Job] = []
         with self._wake:
-            count = min(len(self._queue), most)
-            jobs = [self._queue.popleft() for _ in range(count)]
+            while self._queue and len(jobs) < most:
+                if jobs and (jobs[0].alone or self._queue[0].alone):
+                    break
+                jobs.append(self._queue.popleft())
         return [job for job in jobs if not job.future.cancelled()]
 
     def _serve_group(self) -> None:
@@ -213,7 +221,7 @@ class Writer:
         try:
             value = job.work(connection)
         except PerdureError as error:
-            if connection.total_changes != before:
+            if job.alone or connection.total_changes != before:
                 raise
             return _Outcome(job, error=error)
         self._at("written")

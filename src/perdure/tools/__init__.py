@@ -39,12 +39,14 @@ from perdure.tools.tool import (
     effect_of,
     traits,
 )
+from perdure.tools.transaction import AsyncTx, Rows, Transaction, Tx, check_transactional
 from perdure.tools.wrap import unwrap, wrap
 
 __all__ = [
     "EFFECTS",
     "NO_PORT",
     "AskedCall",
+    "AsyncTx",
     "Batch",
     "BatchHooks",
     "Call",
@@ -61,6 +63,7 @@ __all__ = [
     "Question",
     "RawTool",
     "Reply",
+    "Rows",
     "Secret",
     "Status",
     "Tool",
@@ -68,12 +71,15 @@ __all__ = [
     "ToolResult",
     "ToolSet",
     "Traits",
+    "Transaction",
+    "Tx",
     "TypedTool",
     "abandoned",
     "arguments_digest",
     "as_tool",
     "chains",
     "check_arguments",
+    "check_transactional",
     "check_value",
     "current_call",
     "current_elicitor",

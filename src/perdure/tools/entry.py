@@ -178,7 +178,8 @@ class Entry:
 
     @property
     def _may_have_run(self) -> bool:
-        return self._call.effect != "none"
+        # The body of a transactional tool does nothing yet; what it returns does (LOG 6).
+        return self._call.effect not in ("none", "transactional")
 
     # --- what comes late -------------------------------------------------------------------------
 

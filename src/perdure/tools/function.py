@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from types import FrameType
 from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
-from perdure.errors import ConfigError, NotIJson
+from perdure.errors import ConfigError, NotIJson, ToolError
 from perdure.tools.call import Call
 from perdure.tools.docstring import read_docstring
 from perdure.tools.effect import Effect, EffectOf, check_effect
@@ -25,6 +25,7 @@ from perdure.tools.tool import (
     check_name,
     check_timeout,
 )
+from perdure.tools.transaction import NO_TRANSACTION, Transaction
 from perdure.wire.canonical import canonical_json
 
 P = ParamSpec("P")
@@ -77,7 +78,10 @@ class TypedTool(Generic[P, R_co]):
         secrets = {name: await one.value() for name, one in self.signature.secrets.items()}
         values = Values({value: self.secrets[name] for name, value in secrets.items()})
         try:
-            return values.hidden_in(await self._run(members, call, secrets))
+            result = await self._run(members, call, secrets)
+            if result.transaction is not None:
+                return ToolResult(transaction=values.hidden_after(self.name, result.transaction))
+            return values.hidden_in(result)
         except Exception as error:
             shown = values.hidden_error(self.name, error)
             if shown is error:
@@ -99,8 +103,10 @@ async def run_function(function: Callable[[], object], call: Call) -> ToolResult
     executor is told of it.
     """
     if is_async(function):
-        return to_result(await cast("Awaitable[object]", function()))
-    work = start_thread(functools.partial(_result_of, function), name=f"perdure-tool-{call.name}")
+        return _given(await cast("Awaitable[object]", function()), call)
+    work = start_thread(
+        functools.partial(_result_of, function, call), name=f"perdure-tool-{call.name}"
+    )
     try:
         result = await asyncio.shield(work)
     except asyncio.CancelledError:
@@ -109,13 +115,22 @@ async def run_function(function: Callable[[], object], call: Call) -> ToolResult
         raise
     if isinstance(result, ToolResult):
         return result
-    return to_result(await result)
+    return _given(await result, call)
 
 
-def _result_of(function: Callable[[], object]) -> ToolResult | Awaitable[object]:
+def _result_of(function: Callable[[], object], call: Call) -> ToolResult | Awaitable[object]:
     """Runs on the thread. What is to be awaited goes back to the event loop."""
     value = function()
-    return cast("Awaitable[object]", value) if inspect.isawaitable(value) else to_result(value)
+    return cast("Awaitable[object]", value) if inspect.isawaitable(value) else _given(value, call)
+
+
+def _given(value: object, call: Call) -> ToolResult:
+    """The result that a function's value stands for; of a transactional tool, its other half."""
+    if call.effect == "transactional" and not isinstance(value, ToolResult):
+        if not callable(value):
+            raise ToolError(NO_TRANSACTION.format(call.name))
+        return ToolResult(transaction=cast("Transaction", value))
+    return to_result(value)
 
 
 def is_async(function: Callable[..., object]) -> bool:

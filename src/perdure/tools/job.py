@@ -13,10 +13,12 @@ import dataclasses
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal, TypeAlias
 
+from perdure.errors import NoTransactions
 from perdure.tools.call import NO_PORT, CallPort
 from perdure.tools.effect import Effect
 from perdure.tools.result import ToolResult, error_result
 from perdure.tools.tool import Tool, is_sequential, resource_of
+from perdure.tools.transaction import Transaction
 
 Status: TypeAlias = Literal[
     "returned", "failed", "signalled", "not_started", "cancelled", "abandoned"
@@ -65,6 +67,8 @@ class Outcome:
     """`on_start` returned."""
     entered: int = 0
     """How often the tool was entered."""
+    committed: bool = False
+    """The result was committed with what the tool did; nothing changes it any more (LOG 6)."""
 
 
 def failed(error: BaseException) -> Outcome:
@@ -97,6 +101,21 @@ class BatchHooks:
         What it raises keeps the tool from being entered and becomes the outcome's error. A stop of
         the batch does not cut it short, but keeps the tool from being entered after it.
         """
+
+    async def on_transaction(self, job: Job, transaction: Transaction) -> ToolResult:
+        """A transactional tool's body has returned what does it; commit it with its output.
+
+        It is not cut short by a stop of the batch.
+
+        Returns:
+            The result, once it and what the function did are durable.
+
+        Raises:
+            TransactionUndone: The function failed, and nothing happened.
+            Exception: Whether it happened is unknown here; the log will say.
+        """
+        del transaction
+        raise NoTransactions(job.tool_name)
 
     async def on_progress(self, job: Job, partial: ToolResult) -> None:
         """The tool shows how far it is.

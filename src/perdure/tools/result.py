@@ -16,6 +16,7 @@ from typing import cast
 import msgspec
 
 from perdure.errors import ToolError, ToolPanic
+from perdure.tools.transaction import Transaction
 from perdure.wire.parts import InputText, Part
 from perdure.wire.surrogates import scalar_text
 
@@ -33,6 +34,8 @@ class ToolResult:
     terminate: bool = False
     original: str | tuple[Part, ...] | None = None
     """The output as the tool gave it, where lone surrogates had to be replaced."""
+    transaction: Transaction | None = None
+    """Of a transactional tool's body: the function that does it and gives the real result."""
 
     def __post_init__(self) -> None:
         if self.original is None:

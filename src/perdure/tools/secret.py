@@ -6,15 +6,18 @@ approval views and digests see the *reference*, `env:STRIPE_KEY`, and never the 
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 from perdure.errors import ConfigError, ToolError
-from perdure.tools.result import ToolResult, failure
+from perdure.tools.result import ToolResult, failure, to_result
 from perdure.tools.threads import start_thread
+from perdure.tools.transaction import Transaction, Tx
 from perdure.wire.parts import InputText, Part
 
 _SHORTEST_HIDDEN = 8
@@ -130,6 +133,35 @@ class Values:
         if clean == output:
             return result
         return ToolResult(clean, details=result.details, terminate=result.terminate)
+
+    def hidden_after(self, tool: str, transaction: Transaction) -> Transaction:
+        """The transaction function, with each value replaced in what it gives and raises."""
+
+        def shown(tx: Tx) -> object:
+            with self._hiding(tool):
+                value = cast("Callable[[Tx], object]", transaction)(tx)
+                return shown_later(value) if inspect.isawaitable(value) else self._shown(value)
+
+        async def shown_later(value: Awaitable[object]) -> object:
+            with self._hiding(tool):
+                return self._shown(await value)
+
+        return shown
+
+    @contextlib.contextmanager
+    def _hiding(self, tool: str) -> Generator[None]:
+        try:
+            yield
+        except Exception as error:
+            clean = self.hidden_error(tool, error)
+            if clean is error:
+                raise
+        else:
+            return
+        raise clean from None
+
+    def _shown(self, value: object) -> ToolResult:
+        return self.hidden_in(to_result(value))
 
     def _hidden_part(self, part: Part) -> Part:
         return InputText(text=self.hidden(part.text)) if isinstance(part, InputText) else part

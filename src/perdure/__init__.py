@@ -74,6 +74,9 @@ if TYPE_CHECKING:
     from perdure.models import (
         OpenResponses as OpenResponses,
     )
+    from perdure.output import (
+        Output as Output,
+    )
     from perdure.result import (
         RunResult as RunResult,
     )
@@ -118,6 +121,7 @@ _HOMES = {
     "ModelRequest": "perdure.loop",
     "OpenResponses": "perdure.models",
     "OutcomeUnknown": "perdure.errors",
+    "Output": "perdure.output",
     "PendingCall": "perdure.loop",
     "PerdureError": "perdure.errors",
     "Question": "perdure.tools",
@@ -183,6 +187,7 @@ __all__ = [
     "ModelRequest",
     "OpenResponses",
     "OutcomeUnknown",
+    "Output",
     "PendingCall",
     "PerdureError",
     "Question",

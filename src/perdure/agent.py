@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar, cast, overload
 
 import msgspec
 
@@ -41,8 +41,11 @@ from perdure.loop import (
 )
 from perdure.loop.model import check as check_model
 from perdure.models import Resolved, resolve
+from perdure.models.capabilities import of_client, of_scheme
+from perdure.output import Output, Plan, plan_of
+from perdure.output.contract import OutputT
 from perdure.prompts import Input, prompt_items
-from perdure.result import RunResult, result_of
+from perdure.result import RunResult, read_result
 from perdure.session import Session
 from perdure.stream import RunStream
 from perdure.tools import Elicitor, Tool, ToolSet, as_tool
@@ -51,6 +54,8 @@ from perdure.wire import ABSENT, Item, Request
 if TYPE_CHECKING:
     from perdure.log import Recording, Store
     from perdure.stores.kept import KeptStores
+
+NewT = TypeVar("NewT")
 
 Instructions = str | Callable[[], str] | Callable[[], Awaitable[str]]
 """What the model is told first; a function is asked once for each drive."""
@@ -68,7 +73,7 @@ DEFAULT_ATTEMPTS = 3
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Agent:
+class Agent(Generic[OutputT]):
     """A model with instructions and tools. It is a definition: it holds no conversation.
 
     Args:
@@ -79,6 +84,7 @@ class Agent:
         tools: Typed functions or tools. The request shows them sorted by name.
         model_name: What requests call the model, if not what the model string says.
         settings: Other members of every request, as `Request(temperature=0)`.
+        output: The type that a run answers with, or an `Output` that says more; text if None.
         max_turns: How many turns a run may take; None for no limit.
         max_parallel: How many tools of one batch run at once.
         sequential: Run every batch one call at a time.
@@ -104,6 +110,7 @@ class Agent:
     instructions: Instructions = ""
     tools: Sequence[Tool | Callable[..., object]] = ()
     settings: Request = dataclasses.field(default_factory=Request)
+    output: type[OutputT] | Output[OutputT] | None = None
     max_turns: int | None = DEFAULT_MAX_TURNS
     max_parallel: int = DEFAULT_MAX_PARALLEL
     sequential: bool = False
@@ -120,6 +127,7 @@ class Agent:
     ids: Ids = dataclasses.field(default_factory=RandomIds, repr=False)
     _tools: tuple[Tool, ...] = dataclasses.field(init=False, repr=False, compare=False)
     _resolved: Resolved = dataclasses.field(init=False, repr=False, compare=False)
+    _plan: Plan[OutputT] | None = dataclasses.field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         for name, expected in _EXPECTED.items():
@@ -133,9 +141,14 @@ class Agent:
         by_name: list[Tool] = sorted(tools, key=lambda tool: tool.name)
         object.__setattr__(self, "_tools", tuple(ToolSet(by_name)))
         object.__setattr__(self, "_resolved", self._resolve())
+        object.__setattr__(self, "_plan", self._planned())
         self._config("")
 
-    def with_(self, **changes: object) -> Agent:
+    @overload
+    def with_(self, *, output: type[NewT] | Output[NewT], **changes: object) -> Agent[NewT]: ...
+    @overload
+    def with_(self, **changes: object) -> Agent[OutputT]: ...
+    def with_(self, **changes: object) -> Agent[object] | Agent[OutputT]:
         """A variant of this agent; `changes` are the arguments of `Agent`."""
         return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
 
@@ -144,7 +157,7 @@ class Agent:
         input: Input,  # noqa: A002 - the natural word
         *,
         trigger: Trigger | None = None,
-    ) -> RunResult[str]:
+    ) -> RunResult[OutputT]:
         """Run to the end.
 
         A caller that is cancelled aborts the run and waits for it to wind down.
@@ -158,14 +171,15 @@ class Agent:
             async with self.session() as session:
                 return await session.send(items, trigger=trigger)
         handle = await self._begin(items, trigger)
-        return result_of(await handle.wait())
+        await handle.wait()
+        return read_result(handle, self._plan)
 
     def run_sync(
         self,
         input: Input,  # noqa: A002
         *,
         trigger: Trigger | None = None,
-    ) -> RunResult[str]:
+    ) -> RunResult[OutputT]:
         """`run`, for scripts. Ctrl-C aborts the run and raises KeyboardInterrupt.
 
         Raises:
@@ -175,12 +189,12 @@ class Agent:
             lambda: self.run(input, trigger=trigger), name="Agent.run_sync", instead="Agent.run"
         )
 
-    def stream(self, input: Input, *, trigger: Trigger | None = None) -> RunStream:  # noqa: A002
+    def stream(self, input: Input, *, trigger: Trigger | None = None) -> RunStream[OutputT]:  # noqa: A002
         """Run, and show what happens: `async with agent.stream("Hello") as stream: ...`."""
         items = prompt_items(input)
         if self.store:
             return self.session().stream(items, trigger=trigger, owned=True)
-        return RunStream(lambda broadcast: self._begin(items, trigger, broadcast))
+        return RunStream(lambda broadcast: self._begin(items, trigger, broadcast), plan=self._plan)
 
     def session(
         self,
@@ -188,7 +202,7 @@ class Agent:
         *,
         transcript: Transcript | Iterable[Item] = (),
         pending: Sequence[PendingCall] = (),
-    ) -> Session:
+    ) -> Session[OutputT]:
         """A live conversation: `async with agent.session() as chat: await chat.send("hi")`.
 
         With a store it is recorded, and entering it takes up what the store has under its name.
@@ -256,6 +270,10 @@ class Agent:
         if recording is not None:
             config = _recorded(config, recording)
             recording.recorder.use(request_settings(config, await resolve_tools(config)))
+        if self._plan is not None:
+            queues = queues or Queues()
+            judge = self._plan.judge(queues, config.ids)
+            config = dataclasses.replace(config, middleware=(*config.middleware, judge))
         return begin(
             transcript,
             opening,
@@ -297,7 +315,27 @@ class Agent:
             raise ConfigError(f"a model is a string or has a stream method, got {self.model!r}")
         return Resolved(self.model, self.model_name)
 
+    @property
+    def plan(self) -> Plan[OutputT] | None:
+        """How typed answers are had from the model; None if answers are text."""
+        return self._plan
+
+    def _planned(self) -> Plan[OutputT] | None:
+        if self.output is None or self.output is str:
+            return None
+        name = self.model_name or self._resolved.name
+        if isinstance(self.model, str):
+            can = of_scheme(self.model.partition(":")[0], name)
+        else:
+            can = of_client(self._resolved.model, name)
+        has_tools = bool(self.tools) or self.tool_provider is not None
+        return cast("Plan[OutputT]", plan_of(self.output, can, has_tools=has_tools))
+
     def _config(self, instructions: str) -> Config:
+        config = self._untyped_config(instructions)
+        return config if self._plan is None else self._plan.configured(config)
+
+    def _untyped_config(self, instructions: str) -> Config:
         return Config(
             model=self._resolved.model,
             model_name=self.model_name or self._resolved.name,

@@ -27,6 +27,7 @@ PerdureError
 │   ├── Truncated                    the stream ended before its terminal event
 │   │   └── EmptyBody                ... before anything at all
 │   ├── BadBody                      an answer that is not JSON or not a response
+│   ├── EmptyAnswer                  a response that says nothing where an answer was due
 │   └── Rejected                     the server said no, or said that it failed
 │       ├── RateLimited              too many requests for now; `retry_after` says how long
 │       ├── QuotaExhausted           the account has nothing left; waiting does not help
@@ -70,6 +71,12 @@ PerdureError
 │   ├── AlreadyResolved              somebody said otherwise before
 │   ├── HaltTooYoung                 the call may still be running
 │   └── LeaseExpired                 the driver is not sure of its lease, so it enters no tool
+├── StateError                       a conversation's state refuses
+│   ├── InvalidState (ValueError)    what was stored is no state
+│   ├── UnsupportedStateVersion (ValueError)   a newer version wrote it
+│   ├── StateConflict                somebody else saved it meanwhile
+│   ├── StateNotSaved (OSError)      its accessor failed to save it
+│   └── TaskSettled                  a background task had its outcome before
 ├── Guard                            a policy stops a drive; its text reaches the host alone
 ├── CallEnded                        a call's handle was used after the call had ended
 ├── Aborted                          a drive was told to stop
@@ -352,6 +359,19 @@ class BadBody(ModelError):
         self.body = body
         self.status = status
         super().__init__(reason)
+
+
+class EmptyAnswer(ModelError):
+    """A response that says nothing where an answer was due.
+
+    Attributes:
+        response_id: Its id.
+    """
+
+    def __init__(self, response_id: str, *, status: str = "") -> None:
+        self.response_id = response_id
+        how = f" with the status {status!r}" if status else ""
+        super().__init__(f"response {response_id!r} has no output{how}; ask again")
 
 
 class Rejected(ModelError):
@@ -895,6 +915,75 @@ class LeaseExpired(RunError):
 
     def __init__(self, run: str) -> None:
         super().__init__(run, f"the lease of {run!r} may have lapsed; the tool was not entered")
+
+
+# --- the state of a conversation -----------------------------------------------
+
+
+class StateError(PerdureError):
+    """A conversation's state refuses."""
+
+
+class InvalidState(StateError, ValueError):
+    """What was stored is no state: it is not JSON, or a member is missing or of another type.
+
+    Attributes:
+        member: The member at fault; empty if it is the whole.
+    """
+
+    def __init__(self, reason: str, *, member: str = "") -> None:
+        self.member = member
+        self.reason = reason
+        super().__init__(f"{member}: {reason}" if member else reason)
+
+
+class UnsupportedStateVersion(StateError, ValueError):
+    """A state of a version that this one does not read.
+
+    Attributes:
+        found: The version it has.
+        supported: The versions that are read.
+    """
+
+    def __init__(self, found: float, supported: tuple[int, ...]) -> None:
+        self.found = found
+        self.supported = supported
+        known = ", ".join(str(version) for version in supported)
+        super().__init__(f"the state has version {found!r}; this reads {known}")
+
+
+class StateConflict(StateError):
+    """Somebody else saved the state since it was loaded; nothing was written.
+
+    Attributes:
+        key: What the store calls it.
+    """
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        super().__init__(f"the state {key!r} was saved by somebody else; load it again")
+
+
+class StateNotSaved(StateError, OSError):
+    """The state's accessor failed to save it; `__cause__` says why. Nothing went on without it."""
+
+    def __init__(self, cause: BaseException) -> None:
+        super().__init__(f"the state could not be saved: {cause}")
+        self.__cause__ = cause
+
+
+class TaskSettled(StateError):
+    """A background task had its outcome before; the first one stands.
+
+    Attributes:
+        task_id: The task.
+        status: What became of it.
+    """
+
+    def __init__(self, task_id: str, status: str) -> None:
+        self.task_id = task_id
+        self.status = status
+        super().__init__(f"task {task_id!r} is {status} already")
 
 
 # --- drives ------------------------------------------------------------------

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Generic, Literal, TypeVar
+import typing
+from typing import TYPE_CHECKING, Generic, Literal, cast
 
-from perdure.errors import PerdureError, RunFailed
-from perdure.loop import PendingCall, RunEnd
+from perdure.errors import NoOutput, PerdureError, RunFailed
+from perdure.loop import DriveHandle, Items, PendingCall, RunEnd
+from perdure.loop.usage import NO_USAGE
 from perdure.wire import Item, Usage
 
-OutputT_co = TypeVar("OutputT_co", covariant=True)
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    from perdure.output import Plan
+
+    OutputT_co = TypeVar("OutputT_co", covariant=True, default=str)
+else:
+    OutputT_co = typing.TypeVar("OutputT_co", covariant=True)
+
+PlanT = typing.TypeVar("PlanT")
 
 Status = Literal[
     "running",
@@ -32,8 +43,8 @@ class RunResult(Generic[OutputT_co]):
 
     Attributes:
         status: How it stands. A pause is a status like any other; a failure is raised.
-        text: The answer: the text of the assistant's message that ends `items`, else empty.
-        output: The answer as the type that was asked for; without one, `text`.
+        text: The answer: the text of the assistant's message that ends `items`, else empty. Of a
+            typed answer, its JSON.
         items: What the run added to the transcript.
         pending: The calls that wait for an answer, in transcript order.
         turns: How many model calls it took.
@@ -45,13 +56,30 @@ class RunResult(Generic[OutputT_co]):
     run_id: str
     status: Status
     text: str
-    output: OutputT_co
     items: tuple[Item, ...]
     pending: tuple[PendingCall, ...]
     turns: int
     usage: Usage
     cause: str = ""
     partial: tuple[Item, ...] = ()
+    _output: tuple[OutputT_co, ...] = ()
+    """The output, if there is one."""
+
+    @property
+    def output(self) -> OutputT_co:
+        """The answer as the type that was asked for; without one, `text`.
+
+        Raises:
+            NoOutput: The run paused, or was stopped before its answer.
+        """
+        if not self._output:
+            raise NoOutput(self.status, self.cause)
+        return self._output[0]
+
+    @property
+    def has_output(self) -> bool:
+        """Whether `output` is there to be read."""
+        return bool(self._output)
 
 
 def result_of(end: RunEnd) -> RunResult[str]:
@@ -60,19 +88,87 @@ def result_of(end: RunEnd) -> RunResult[str]:
     Raises:
         RunFailed: The drive ended in error.
     """
+    return _unless_failed(_untyped(end), end)
+
+
+def _untyped(end: RunEnd) -> RunResult[str]:
     text = end.answer
-    result = RunResult(
+    return RunResult(
         run_id=end.run_id,
         status="failed" if end.reason == "error" else end.reason,
         text=text,
-        output=text,
         items=end.items,
         pending=end.pending,
         turns=end.turns,
         usage=end.usage,
         cause=end.cause or (str(end.error) if end.error else ""),
         partial=end.partial,
+        _output=(text,),
     )
+
+
+def _unless_failed(result: RunResult[PlanT], end: RunEnd) -> RunResult[PlanT]:
     if end.reason == "error":
         raise RunFailed(result, end.error or PerdureError("unknown failure"))
     return result
+
+
+def read_result(handle: DriveHandle, plan: Plan[PlanT] | None) -> RunResult[PlanT]:
+    """The result of a drive that has ended; one without a plan gives text.
+
+    Raises:
+        RunFailed: The drive ended in error.
+    """
+    if plan is None:
+        return cast("RunResult[PlanT]", result_of(handle.end()))
+    return typed_result(handle.end(), plan, handle.transcript())
+
+
+def typed_result(end: RunEnd, plan: Plan[PlanT], transcript: Items) -> RunResult[PlanT]:
+    """The result of a drive that was to end in a typed answer.
+
+    An answer that was given by the final tool is an answer: the run is done, and not stopped.
+
+    Args:
+        end: How the drive ended.
+        plan: What was asked for.
+        transcript: All items, up to the end of the drive.
+
+    Raises:
+        RunFailed: The drive ended in error.
+    """
+    untyped = _untyped(end)
+    cut = end.withheld or end.cause in ("length", "content_filter", "guard")
+    answered = None
+    if end.reason in ("done", "stopped") and not cut:
+        answered = plan.answered(transcript)
+    if answered is None:
+        return _unless_failed(_copied(untyped, ()), end)
+    if answered.by_tool and end.cause in ("terminate", "partial_terminate", "hook"):
+        untyped = dataclasses.replace(untyped, status="done", cause="")
+    return _copied(dataclasses.replace(untyped, text=answered.text), (plan.read(answered),))
+
+
+def recorded_result(plan: Plan[PlanT], transcript: Items) -> RunResult[PlanT] | None:
+    """The result of a run whose record ends with an answer by the final tool; else None.
+
+    A drive that a crash cut behind such an answer had nothing left to do (LOG 9).
+    """
+    answered = plan.answered(transcript)
+    if answered is None or not answered.by_tool:
+        return None
+    return RunResult(
+        run_id="",
+        status="done",
+        text=answered.text,
+        items=(),
+        pending=(),
+        turns=0,
+        usage=NO_USAGE,
+        _output=(plan.read(answered),),
+    )
+
+
+def _copied(result: RunResult[str], output: tuple[PlanT, ...]) -> RunResult[PlanT]:
+    """The result with another output."""
+    return dataclasses.replace(cast("RunResult[PlanT]", result), _output=output)

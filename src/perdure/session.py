@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Generic, NamedTuple, Self
 
 from perdure.errors import AlreadyRunning, ConfigError, InputRequired, NotPending
 from perdure.loop import (
@@ -33,8 +33,9 @@ from perdure.loop import (
     unanswered,
     unhide,
 )
+from perdure.output.contract import OutputT
 from perdure.prompts import Input, prompt_items
-from perdure.result import RunResult, result_of
+from perdure.result import RunResult, read_result, recorded_result
 from perdure.stream import RunStream
 from perdure.tools import check_transactional
 from perdure.wire import FunctionCallOutput, Item
@@ -44,12 +45,12 @@ if TYPE_CHECKING:
     from perdure.log import Recording, Store
 
 
-class Delivered(NamedTuple):
+class Delivered(NamedTuple, Generic[OutputT]):
     """What became of a delivery."""
 
     joined: bool
     """A request of the run that was going on carried it."""
-    result: RunResult[str] | None = None
+    result: RunResult[OutputT] | None = None
     """The run that the delivery started, or that took it and ended before a request carried it."""
 
 
@@ -67,7 +68,7 @@ class SessionState:
     pending: tuple[PendingCall, ...]
 
 
-class Session:
+class Session(Generic[OutputT]):
     """A conversation that is kept. Enter it; leaving it aborts what still runs.
 
     One drive runs at a time. A second `send` waits for its turn; `steer`, `follow_up` and `queue`
@@ -77,7 +78,7 @@ class Session:
 
     def __init__(
         self,
-        agent: Agent,
+        agent: Agent[OutputT],
         *,
         transcript: Transcript | Iterable[Item] = (),
         pending: Sequence[PendingCall] = (),
@@ -149,7 +150,7 @@ class Session:
 
     # --- driving ---------------------------------------------------------------------
 
-    async def send(self, input: Input, *, trigger: Trigger | None = None) -> RunResult[str]:  # noqa: A002
+    async def send(self, input: Input, *, trigger: Trigger | None = None) -> RunResult[OutputT]:  # noqa: A002
         """Say something and run until the agent is idle. While a drive runs, wait for its end.
 
         While calls are pending, an input that opens with an output for each of them answers them.
@@ -165,7 +166,7 @@ class Session:
         for item in prompts if replay else ():
             self._put(item, "steer", trigger)
         opening = Opening(answers=replay) if replay else Opening(prompts=prompts)
-        return result_of(await self._drive(opening, trigger))
+        return await self._drive(opening, trigger)
 
     async def _replay(self, prompts: Sequence[Item | Hidden] = ()) -> tuple[Answer, ...]:
         """What the record answers to the pending calls, if it answers them all.
@@ -182,12 +183,25 @@ class Session:
             return ()
         return answers
 
-    async def continue_(self, *, trigger: Trigger | None = None) -> RunResult[str]:
-        """Run from the transcript as it stands. Raises as `send`, and `CannotContinue`."""
-        self._refuse_if_running()
-        return result_of(await self._drive(Opening(answers=await self._replay()), trigger))
+    async def continue_(self, *, trigger: Trigger | None = None) -> RunResult[OutputT]:
+        """Run from the transcript as it stands. Raises as `send`, and `CannotContinue`.
 
-    async def resume(self, *answers: Answer, trigger: Trigger | None = None) -> RunResult[str]:
+        Where the record ends with a typed answer that was accepted, that is the result, and the
+        model is not asked.
+        """
+        self._refuse_if_running()
+        recorded = self._answered()
+        if recorded is not None:
+            return recorded
+        return await self._drive(Opening(answers=await self._replay()), trigger)
+
+    def _answered(self) -> RunResult[OutputT] | None:
+        """The typed answer that the transcript ends with, if nothing waits behind it."""
+        if self._agent.plan is None or self._pending or self._queues.steering:
+            return None
+        return recorded_result(self._agent.plan, self._transcript.snapshot())
+
+    async def resume(self, *answers: Answer, trigger: Trigger | None = None) -> RunResult[OutputT]:
         """Answer every pending call, and run on.
 
         Outputs are appended first, then approved calls run as one batch, in transcript order.
@@ -201,7 +215,7 @@ class Session:
         """
         self._refuse_if_running()
         checked = check_answers(self._pending, answers, await self._agent.tools_now())
-        return result_of(await self._drive(Opening(answers=checked), trigger))
+        return await self._drive(Opening(answers=checked), trigger)
 
     def stream(
         self,
@@ -209,7 +223,7 @@ class Session:
         *,
         trigger: Trigger | None = None,
         owned: bool = False,
-    ) -> RunStream:
+    ) -> RunStream[OutputT]:
         """`send`, shown while it happens.
 
         Args:
@@ -224,12 +238,12 @@ class Session:
                 await self.__aenter__()
             return await self._start(opening, trigger, consumers)
 
-        return RunStream(start, on_exit=self._leave if owned else None)
+        return RunStream(start, on_exit=self._leave if owned else None, plan=self._agent.plan)
 
     async def _leave(self) -> None:
         await self.__aexit__(None, None, None)
 
-    def stream_resume(self, *answers: Answer, trigger: Trigger | None = None) -> RunStream:
+    def stream_resume(self, *answers: Answer, trigger: Trigger | None = None) -> RunStream[OutputT]:
         """`resume`, shown while it happens. What it refuses, entering the stream raises."""
 
         async def start(consumers: Broadcast) -> DriveHandle:
@@ -237,16 +251,16 @@ class Session:
             checked = check_answers(self._pending, answers, await self._agent.tools_now())
             return await self._start(Opening(answers=checked), trigger, consumers)
 
-        return RunStream(start)
+        return RunStream(start, plan=self._agent.plan)
 
-    def stream_continue(self, *, trigger: Trigger | None = None) -> RunStream:
+    def stream_continue(self, *, trigger: Trigger | None = None) -> RunStream[OutputT]:
         """`continue_`, shown while it happens. What it refuses, entering the stream raises."""
 
         async def start(consumers: Broadcast) -> DriveHandle:
             self._refuse_if_running()
             return await self._start(Opening(), trigger, consumers)
 
-        return RunStream(start)
+        return RunStream(start, plan=self._agent.plan)
 
     def abort(self, cause: BaseException | str = "aborted") -> None:
         """Stop the drive that runs, if one does. The queues stay as they are."""
@@ -295,7 +309,7 @@ class Session:
             for item in prompt_items(given):
                 self._put(item, mode, trigger, skip=skip)
 
-    async def deliver(self, *items: Input, trigger: Trigger | None = None) -> Delivered:
+    async def deliver(self, *items: Input, trigger: Trigger | None = None) -> Delivered[OutputT]:
         """Hand over what arrives on its own time, and wait until a request has carried it.
 
         A drive that runs takes it; one that stops before leaves it, and then, as when idle, a drive
@@ -317,7 +331,9 @@ class Session:
             raise AlreadyRunning("this drive takes nothing more; the items wait for the next")
         return await self._delivered(taken, trigger)
 
-    async def _delivered(self, taken: asyncio.Future[bool], trigger: Trigger | None) -> Delivered:
+    async def _delivered(
+        self, taken: asyncio.Future[bool], trigger: Trigger | None
+    ) -> Delivered[OutputT]:
         handle = self._handle
         while not taken.done():
             handle = self._handle
@@ -331,11 +347,13 @@ class Session:
             async with self._turn_to_drive:
                 if not (self._is_running() or taken.done()):
                     started = await self._begin(Opening(), trigger, None)
-                    return Delivered(joined=False, result=result_of(await started.wait()))
+                    plan = self._agent.plan
+                    await started.wait()
+                    return Delivered(joined=False, result=read_result(started, plan))
         if taken.result() or handle is None:
             return Delivered(joined=taken.result())
         await handle.settled()
-        return Delivered(joined=False, result=result_of(handle.end()))
+        return Delivered(joined=False, result=read_result(handle, self._agent.plan))
 
     def _put(
         self,
@@ -399,11 +417,11 @@ class Session:
         )
 
     @property
-    def agent(self) -> Agent:
+    def agent(self) -> Agent[OutputT]:
         """Whose turn it is to answer."""
         return self._agent
 
-    def use(self, agent: Agent) -> None:
+    def use(self, agent: Agent[OutputT]) -> None:
         """Let another agent go on with the same transcript and queues.
 
         Thoughts of another model stay in the transcript and are left out of the requests.
@@ -455,9 +473,11 @@ class Session:
 
     # --- one drive at a time -------------------------------------------------------------
 
-    async def _drive(self, opening: Opening, trigger: Trigger | None) -> RunEnd:
+    async def _drive(self, opening: Opening, trigger: Trigger | None) -> RunResult[OutputT]:
+        plan = self._agent.plan
         handle = await self._start(opening, trigger, None)
-        return await handle.wait()
+        await handle.wait()
+        return read_result(handle, plan)
 
     async def _start(
         self, opening: Opening, trigger: Trigger | None, consumers: Broadcast | None

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from types import TracebackType
-from typing import Self
+from typing import Generic, Self
 
 from perdure.errors import ConfigError
 from perdure.loop import Broadcast, DriveHandle, Event, ItemEnd, ItemUpdate
-from perdure.result import RunResult, result_of
+from perdure.output import JsonValue, Plan
+from perdure.output.showing import partial_values
+from perdure.result import OutputT_co, RunResult, read_result
 from perdure.wire import Item, Message, OutputTextDelta, SurrogateJoiner
 
 Begin = Callable[[Broadcast], Awaitable[DriveHandle]]
 
 
-class RunStream:
+class RunStream(Generic[OutputT_co]):
     """One run, streamed. Enter it to start; leave it to stop what still runs.
 
     Every method may be called many times, before, during and after the run: each consumer sees the
@@ -23,10 +25,15 @@ class RunStream:
     """
 
     def __init__(
-        self, begin: Begin, *, on_exit: Callable[[], Awaitable[None]] | None = None
+        self,
+        begin: Begin,
+        *,
+        on_exit: Callable[[], Awaitable[None]] | None = None,
+        plan: Plan[OutputT_co] | None = None,
     ) -> None:
         self._begin = begin
         self._on_exit = on_exit
+        self._plan = plan
         self._broadcast = Broadcast()
         self._handle: DriveHandle | None = None
 
@@ -87,7 +94,15 @@ class RunStream:
             if isinstance(event, ItemEnd):
                 yield event.item
 
-    async def result(self) -> RunResult[str]:
+    def partial_output(self) -> AsyncIterator[JsonValue]:
+        """A typed answer as it comes: JSON values, each further than the one before.
+
+        They are not checked, and members may be missing: `result` has the value of the type. An
+        answer that is sent back begins again from nothing. Without `output=` there are none.
+        """
+        return partial_values(self.events(), self._plan)
+
+    async def result(self) -> RunResult[OutputT_co]:
         """Wait for the run and return how it went.
 
         Raises:
@@ -95,7 +110,7 @@ class RunStream:
         """
         handle = self._started()
         await handle.settled()
-        return result_of(handle.end())
+        return read_result(handle, self._plan)
 
     def _started(self) -> DriveHandle:
         if self._handle is None:

@@ -14,6 +14,7 @@ from perdure.errors import Aborted
 from perdure.loop.context import DriveScope, current
 from perdure.loop.events import RunEnd
 from perdure.loop.state import Drive
+from perdure.loop.transcript import Items
 from perdure.tools import current_elicitor
 
 LINGER = 1.0
@@ -80,6 +81,15 @@ class DriveHandle:
     def end(self) -> RunEnd:
         """The end of a drive that has ended."""
         return self._task.result()
+
+    def transcript(self) -> Items:
+        """What the drive runs over: as it stands, and once it has ended, as it stood then."""
+        drive = self._drive
+        snapshot = drive.transcript.snapshot()
+        if not self._task.done():
+            return snapshot
+        length = drive.start + len(self._task.result().items)
+        return snapshot if len(snapshot) == length else Items.of(snapshot[:length])
 
     def when_done(self, callback: Callable[[RunEnd], None]) -> None:
         """Call back with the end, as soon as there is one."""

@@ -45,7 +45,7 @@ from perdure.models.capabilities import of_client, of_scheme
 from perdure.output import Output, Plan, plan_of
 from perdure.output.contract import OutputT
 from perdure.prompts import Input, prompt_items
-from perdure.result import RunResult, read_result
+from perdure.result import RunResult, read_result, result_of_run
 from perdure.session import Session
 from perdure.stream import RunStream
 from perdure.tools import Elicitor, Tool, ToolSet, as_tool
@@ -148,7 +148,7 @@ class Agent(Generic[OutputT]):
     def with_(self, *, output: type[NewT] | Output[NewT], **changes: object) -> Agent[NewT]: ...
     @overload
     def with_(self, **changes: object) -> Agent[OutputT]: ...
-    def with_(self, **changes: object) -> Agent[object] | Agent[OutputT]:
+    def with_(self, **changes: object) -> object:
         """A variant of this agent; `changes` are the arguments of `Agent`."""
         return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
 
@@ -156,17 +156,34 @@ class Agent(Generic[OutputT]):
         self,
         input: Input,  # noqa: A002 - the natural word
         *,
+        run_id: str | None = None,
+        wait: bool = True,
         trigger: Trigger | None = None,
     ) -> RunResult[OutputT]:
         """Run to the end.
 
         A caller that is cancelled aborts the run and waits for it to wind down.
 
+        A run with an id finishes once, whatever dies: called again, it goes on where the record
+        ends, waits for whoever drives it, or gives the recorded result. The id is bound to the
+        input.
+
+        Args:
+            input: What the run is to do.
+            run_id: What it is called in the store.
+            wait: With an id: wait while another process drives the run; else it is refused.
+            trigger: What caused it.
+
         Raises:
             RunFailed: The run ended in error; the error carries what it had done.
             ConfigError: The run could not begin.
+            RunMismatch: The id is bound to another input, or is the name of a session.
+            RunBusy: Another driver has the run, and `wait` is false.
+            LogError: The store refuses.
         """
         items = prompt_items(input)
+        if run_id is not None:
+            return await self._run_by_id(items, run_id, trigger, wait=wait)
         if self.store:
             async with self.session() as session:
                 return await session.send(items, trigger=trigger)
@@ -178,6 +195,8 @@ class Agent(Generic[OutputT]):
         self,
         input: Input,  # noqa: A002
         *,
+        run_id: str | None = None,
+        wait: bool = True,
         trigger: Trigger | None = None,
     ) -> RunResult[OutputT]:
         """`run`, for scripts. Ctrl-C aborts the run and raises KeyboardInterrupt.
@@ -186,7 +205,9 @@ class Agent(Generic[OutputT]):
             InsideEventLoop: An event loop is running in this thread; await `run` instead.
         """
         return background.run_sync(
-            lambda: self.run(input, trigger=trigger), name="Agent.run_sync", instead="Agent.run"
+            lambda: self.run(input, run_id=run_id, wait=wait, trigger=trigger),
+            name="Agent.run_sync",
+            instead="Agent.run",
         )
 
     def stream(self, input: Input, *, trigger: Trigger | None = None) -> RunStream[OutputT]:  # noqa: A002
@@ -257,6 +278,7 @@ class Agent(Generic[OutputT]):
         trigger: Trigger | None = None,
         pending: Sequence[PendingCall] = (),
         recording: Recording | None = None,
+        max_turns: int | None = None,
     ) -> DriveHandle:
         """Start a drive over a transcript that somebody else keeps; see `perdure.loop.begin`.
 
@@ -269,6 +291,7 @@ class Agent(Generic[OutputT]):
         config = self._config(await self._instructions())
         if recording is not None:
             config = _recorded(config, recording)
+            config = dataclasses.replace(config, max_turns=max_turns or config.max_turns)
             recording.recorder.use(request_settings(config, await resolve_tools(config)))
         if self._plan is not None:
             queues = queues or Queues()
@@ -290,6 +313,26 @@ class Agent(Generic[OutputT]):
     async def tools_now(self) -> ToolSet:
         """The tools of the moment: what the provider gives, else the agent's own."""
         return await resolve_tools(self._config(""))
+
+    async def _run_by_id(
+        self,
+        items: tuple[Item | Hidden, ...],
+        run_id: str,
+        trigger: Trigger | None,
+        *,
+        wait: bool,
+    ) -> RunResult[OutputT]:
+        from perdure.durable import Driving, run_by_id
+
+        ran = await run_by_id(
+            self,
+            self.opened(self.store or PROCESS_STORE),
+            run_id,
+            items,
+            wait=wait,
+            driving=Driving(trigger=trigger),
+        )
+        return result_of_run(ran.state, ran.error, self._plan)
 
     async def _begin(
         self,
@@ -365,6 +408,9 @@ def _recorded(config: Config, recording: Recording) -> Config:
         config,
         recorder=config.recorder or recording.write_record,
         elicitor=recording.elicitor(asks) if asks is not None else None,
+        on_unknown="halt" if recording.halts else "tell",
+        on_late=recording.on_late,
+        fence=recording.lease.fence.nonce,
     )
 
 

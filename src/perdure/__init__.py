@@ -80,6 +80,9 @@ if TYPE_CHECKING:
     from perdure.result import (
         RunResult as RunResult,
     )
+    from perdure.runs import (
+        Runs as Runs,
+    )
     from perdure.session import (
         Delivered as Delivered,
         Session as Session,
@@ -132,6 +135,7 @@ _HOMES = {
     "RunFailed": "perdure.errors",
     "RunResult": "perdure.result",
     "RunStream": "perdure.stream",
+    "Runs": "perdure.runs",
     "Secret": "perdure.tools",
     "Session": "perdure.session",
     "StandingApprovals": "perdure.middleware",
@@ -198,6 +202,7 @@ __all__ = [
     "RunFailed",
     "RunResult",
     "RunStream",
+    "Runs",
     "Secret",
     "Session",
     "StandingApprovals",

@@ -7,13 +7,14 @@ import typing
 from typing import TYPE_CHECKING, Generic, Literal, cast
 
 from perdure.errors import NoOutput, PerdureError, RunFailed
-from perdure.loop import DriveHandle, Items, PendingCall, RunEnd
+from perdure.loop import DriveHandle, Items, PendingCall, RunEnd, Transcript
 from perdure.loop.usage import NO_USAGE
 from perdure.wire import Item, Usage
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
+    from perdure.durable import RunState
     from perdure.output import Plan
 
     OutputT_co = TypeVar("OutputT_co", covariant=True, default=str)
@@ -167,6 +168,36 @@ def recorded_result(plan: Plan[PlanT], transcript: Items) -> RunResult[PlanT] | 
         usage=NO_USAGE,
         _output=(plan.read(answered),),
     )
+
+
+def result_of_run(
+    state: RunState, error: BaseException | None, plan: Plan[PlanT] | None
+) -> RunResult[PlanT]:
+    """The result of a run by id, from its record.
+
+    Raises:
+        RunFailed: Its last drive ended in error.
+    """
+    result: RunResult[str] = RunResult(
+        run_id=state.run_id,
+        status=cast("Status", state.status),
+        text=state.text,
+        items=state.items,
+        pending=state.pending,
+        turns=state.turns,
+        usage=state.usage,
+        cause=state.cause,
+        _output=(state.text,),
+    )
+    if error is not None:
+        raise RunFailed(result, error)
+    if plan is None:
+        return cast("RunResult[PlanT]", result)
+    answered = plan.answered(Transcript(state.items).snapshot())
+    if answered is None or state.status not in ("done", "stopped"):
+        return _copied(result, ())
+    done = dataclasses.replace(result, status="done", cause="", text=answered.text)
+    return _copied(done, (plan.read(answered),))
 
 
 def _copied(result: RunResult[str], output: tuple[PlanT, ...]) -> RunResult[PlanT]:

@@ -146,6 +146,8 @@ class DispatchEntry(Entry, frozen=True, kw_only=True, tag="dispatch"):
     target: str = ""
     idempotency_key: str = ""
     effect: str = field(default="", name="perdure:effect")
+    lasts: float | None = field(default=None, name="perdure:lasts")
+    """Seconds after which its tool has ended, its grace among them; None without a timeout."""
 
 
 class DecisionEntry(Entry, frozen=True, kw_only=True, tag="decision"):

@@ -56,6 +56,8 @@ class Header(Struct, frozen=True, kw_only=True):
     """The session whose lease covers it; empty if it is a root itself (LOG 2.1)."""
     name: str = field(default="", name="perdure:name")
     run: RunIdentity | None = field(default=None, name="perdure:run")
+    agent: str = field(default="", name="perdure:agent")
+    """The name of the agent that drives a run by id."""
     line: bytes = field(default=b"", name="\x7fline")
 
     @property
@@ -122,6 +124,7 @@ def new_header(
     records: Sequence[str] = RECORDS,
     name: str = "",
     run: RunIdentity | None = None,
+    agent: str = "",
     cwd: str = "",
     origin: Origin | None = None,
     spawned_by: str = "",
@@ -138,6 +141,7 @@ def new_header(
         records: The record types that the writer always writes.
         name: The name the store knows it by.
         run: For a run by id, which.
+        agent: The name of the agent that drives it.
         cwd: The working directory, if it has one.
         origin: The session that it is a fork or a child of.
         spawned_by: For a sub-agent's session, the call it serves.
@@ -160,6 +164,7 @@ def new_header(
     optional = {
         "perdure:name": name,
         "perdure:root": root,
+        "perdure:agent": agent,
         "cwd": cwd,
         "spawned_by": spawned_by,
         "parent_session": origin.session if origin else "",

@@ -27,10 +27,16 @@ class View:
     """What the record says at one entry of one path. It moves on with `follow`."""
 
     def __init__(
-        self, *, base: str = "", promised: bool = False, elsewhere: Elsewhere = nowhere
+        self,
+        *,
+        base: str = "",
+        promised: bool = False,
+        elsewhere: Elsewhere = nowhere,
+        halts: bool = False,
     ) -> None:
         self._own = not base
         self._base = base
+        self._halts = halts
         self._entries: list[AnyEntry] = []
         self._context = ContextFold()
         self._tail = TailFold()
@@ -95,7 +101,7 @@ class View:
 
     @property
     def status(self) -> str:
-        return status_of(self.drives, self.calls, self.closed)
+        return status_of(self.drives, self.calls, self.closed, halts=self._halts)
 
     def request(self, entry: ResponseEntry) -> Rebuilt:
         """The request that `entry` answered, which is the leaf or comes next."""

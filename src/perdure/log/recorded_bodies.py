@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -13,7 +13,7 @@ from perdure.log.entries import MESSAGE, SALT, Json
 from perdure.log.path import View
 from perdure.log.recorded_requests import trigger_json
 from perdure.log.writing import Draft
-from perdure.loop import Provenance, RunEnd, ToolEnd, Trigger
+from perdure.loop import Hidden, Provenance, RunEnd, ToolEnd, Trigger, unhide
 from perdure.tools import ToolResult
 from perdure.wire import FunctionCallOutput, Item, encode, function_call_output
 
@@ -71,6 +71,19 @@ def hidden_item(item: Item, response: str) -> Draft:
     """An item that no model is shown."""
     kind = item.type or "perdure:item"
     return Draft("custom", {"ns": kind, "data": Raw(encode(item)), HIDDEN_ITEM: response})
+
+
+def input_draft(
+    given: Item | Hidden, keep: Callable[[Item], bool], trigger: Trigger | None = None
+) -> Draft:
+    """An item that the model did not make."""
+    item, hidden = unhide(given)
+    draft = Draft("item", {"item": Raw(encode(item))}) if keep(item) else hidden_item(item, "")
+    if hidden:
+        draft.body["visible"] = False
+    if trigger is not None:
+        draft.body["source"] = trigger_body(trigger)
+    return draft
 
 
 def trigger_body(trigger: Trigger) -> Json:

@@ -148,6 +148,7 @@ class CallTracks:
                 **track.name,
                 "idempotency_key": event.idempotency_key,
                 "perdure:effect": event.effect,
+                **({"perdure:lasts": event.lasts} if event.lasts is not None else {}),
             },
         )
         track.held, track.released = False, False

@@ -8,12 +8,14 @@ is another. Nothing waits here; who has to know awaits the ticket.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import NamedTuple
 
 from msgspec import Raw
 
 from perdure.clock import Clock, Ids
 from perdure.errors import EntryRefused, Guard
 from perdure.log.appender import Appender, AppendTicket, Writing
+from perdure.log.calls import CallsFold
 from perdure.log.entries import MESSAGE, Json, RunEntry
 from perdure.log.path import View
 from perdure.log.recorded_bodies import (
@@ -21,6 +23,7 @@ from perdure.log.recorded_bodies import (
     Owed,
     committed_draft,
     hidden_item,
+    input_draft,
     message_body,
     original_output,
     owed_draft,
@@ -34,6 +37,7 @@ from perdure.log.recorded_requests import RequestLog, base_hash, trigger_json
 from perdure.log.writing import Draft
 from perdure.loop import (
     Event,
+    Hidden,
     ItemEnd,
     ModelBlocked,
     ModelRequest,
@@ -80,6 +84,15 @@ class _EntryTicket(AppendTicket):
         self._may_enter()
 
 
+class Known(NamedTuple):
+    """What this driver knows of a dispatch of its own."""
+
+    call_id: str
+    dispatch: Draft
+    output: FunctionCallOutput | None
+    """What the tool gave; None if it was provably not entered."""
+
+
 class _Model:
     """The model call that is going on."""
 
@@ -89,6 +102,12 @@ class _Model:
         self.hash = ""
         self.attempts = 1
         self.items: list[ItemEnd] = []
+
+
+def _stands(known: Known, calls: CallsFold) -> bool:
+    """Whether the record says of a dispatch what its driver knows."""
+    call = calls.named(known.call_id)
+    return call is not None and (bool(call.output) or call.not_started == known.dispatch.id)
 
 
 class Recorder:
@@ -135,6 +154,7 @@ class Recorder:
         self._committed: set[str] = set()  # calls whose results were written with what they did
         self._unhashed: set[str] = set()
         self._parents: dict[str, str] = {}  # of nested calls, which are no items
+        self._known: list[Known] = []
 
     def note(self, event: Event) -> AppendTicket:
         """Take an event. Raises as `Ledger.note` says."""
@@ -239,6 +259,7 @@ class Recorder:
     def _start(self, event: RunStart) -> None:
         self._run_id = event.run_id
         self._calls.begin()
+        self._known.clear()
         self._batch.clear()
         self._landed.clear()
         self._written.clear()
@@ -416,17 +437,12 @@ class Recorder:
         return draft
 
     def _input_item(self, event: ItemEnd) -> Draft:
-        if not self._keep(event.item):
-            draft = hidden_item(event.item, "")
-        else:
-            draft = Draft("item", {"item": Raw(encode(event.item))})
+        given = Hidden(event.item) if event.hidden else event.item
+        draft = input_draft(given, self._keep, event.trigger)
+        if draft.type == "item":
             self._requests.add(event.item)
             if isinstance(event.item, FunctionCall):
                 self._calls.add(event.item.call_id, event.item.arguments, draft)
-        if event.hidden:
-            draft.body["visible"] = False
-        if event.trigger is not None:
-            draft.body["source"] = trigger_body(event.trigger)
         queued = self._queued.pop(event.queue_id, None)
         if queued is not None:
             draft.body["queued_from"] = queued.entry
@@ -465,6 +481,8 @@ class Recorder:
         track = self._calls.get(event.call_id)
         if track is None:
             return
+        if track.dispatch is not None and (event.output is not None or not event.entered):
+            self._known.append(Known(event.call_id, track.dispatch, event.output))
         if event.output is None:
             if event.call_id in self._batch:
                 self._batch.remove(event.call_id)  # it holds up no other's output

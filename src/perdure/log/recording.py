@@ -7,7 +7,7 @@ ledger of the drives to come.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -43,14 +43,18 @@ from perdure.log.timestamps import timestamp
 from perdure.log.writing import Draft
 from perdure.loop import Answer, CallIds, PendingCall, Transcript, Trigger, Waiting
 from perdure.loop.config import OnUnknown, visible_to_model
-from perdure.tools import Call, Elicitor, ToolSet
+from perdure.tools import Call, Elicitor, ToolResult, ToolSet
 from perdure.wire import Request
 
 
 class Recording:
     """A session under a lease. Entering it is not needed; leaving it lets go of the session."""
 
-    def __init__(self, store: Store, held: Held, recorder: Recorder) -> None:
+    def __init__(
+        self, store: Store, held: Held, recorder: Recorder, again: Callable[[], Recording]
+    ) -> None:
+        self.again = again
+        """Makes it anew from the record, after its driver wrote entries of its own."""
         self.store = store
         self.held = held
         self.recorder = recorder
@@ -60,6 +64,8 @@ class Recording:
         self.transcript: Transcript = transcript_of(view)
         """What drives go on from; it grows with them."""
         self.call_ids = CallIds(reserved_call_ids(self.session))
+        self.on_late: Callable[[str, ToolResult], None] | None = None
+        """Hears of a result that comes after its call's drive gave it up."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -79,6 +85,11 @@ class Recording:
         finally:
             if not self.session.header.root:
                 await self.held.release()
+
+    @property
+    def halts(self) -> bool:
+        """Whether it is a run by id, which halts on a call whose outcome is unknown (DESIGN 5)."""
+        return self.session.header.run is not None
 
     @property
     def lease(self) -> Lease:
@@ -219,12 +230,10 @@ async def go_on(
         if own:
             await held.release()
         raise
-    return await _mended(recording, settings, keep, clock, ids)
+    return await _mended(recording)
 
 
-async def _mended(
-    recording: Recording, settings: Request | None, keep: Keep, clock: Clock, ids: Ids
-) -> Recording:
+async def _mended(recording: Recording) -> Recording:
     appender = recording.recorder.appender
     version = appender.session.version
     mends = (mend_response, owed_results, close_drive) if appender.view.drives.open else ()
@@ -233,9 +242,7 @@ async def _mended(
     await appender.ticket
     if appender.session.version == version:
         return recording
-    return _recording(
-        recording.store, recording.held, recording.session, settings, keep, clock, ids
-    )
+    return recording.again()
 
 
 def _recording(  # noqa: PLR0917 - what both ways in have
@@ -258,7 +265,11 @@ def _recording(  # noqa: PLR0917 - what both ways in have
         keep=keep,
         may_enter=held.check,
     )
-    return Recording(store, held, recorder)
+
+    def again() -> Recording:
+        return _recording(store, held, session, settings, keep, clock, ids)
+
+    return Recording(store, held, recorder, again)
 
 
 async def open_named(

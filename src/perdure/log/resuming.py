@@ -16,6 +16,7 @@ from perdure.log.context import item_of
 from perdure.log.entries import (
     AnyEntry,
     CustomEntry,
+    DispatchEntry,
     ItemEntry,
     QueuedEntry,
     ResponseEntry,
@@ -24,12 +25,14 @@ from perdure.log.ids import ENVELOPE
 from perdure.log.path import View
 from perdure.log.recorded_bodies import CUT, HIDDEN_ITEM, Owed, owed_draft
 from perdure.log.session import Session
+from perdure.log.timestamps import wall_of
 from perdure.log.writing import Draft
 from perdure.loop import Answer, PendingCall, Transcript, approve, outcome_unknown
 from perdure.loop.config import OnUnknown
 from perdure.loop.pending import PendingReason
 from perdure.loop.turn import NOT_RUN_CUT
-from perdure.tools import Tool, ToolSet, effect_of
+from perdure.tools import Effect, Tool, ToolSet, effect_of
+from perdure.tools.effect import is_effect
 from perdure.wire import FunctionCallOutput, Item, encode, function_call_output
 
 CUT_OFF = "cut off: closed on resume"
@@ -218,16 +221,25 @@ def _pending(call: Call, session: Session, tools: ToolSet) -> PendingCall:
     state = call.state
     handed = call.dispatched_arguments if call.dispatched else call.arguments
     own = call.call.arguments
+    last = call.last_dispatch
     return PendingCall(
         call=call.call,
         reason="suspended" if call.suspended else _REASONS[state],
         tool=tools.get(call.call.name),
         dispatched=call.dispatched,
+        effect=_effect(last),
         idempotency_key=call.key,
         arguments=None if handed == own else handed,
         ran=_ran(call, session),
+        session=session.id,
+        attempted_at=wall_of(last.ts) if last is not None else None,
         refused=call.reason if state == "rejected" else "",
     )
+
+
+def _effect(dispatch: DispatchEntry | None) -> Effect | None:
+    effect = dispatch.effect if dispatch is not None else ""
+    return effect if is_effect(effect) else None
 
 
 def _ran(call: Call, session: Session) -> FunctionCallOutput | None:

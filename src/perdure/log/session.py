@@ -165,6 +165,7 @@ class Session:
             base=self.header.base,
             promised=self.header.promises("dispatch"),
             elsewhere=self.dispatches_of,
+            halts=self.header.run is not None,
         )
 
     def at(self, leaf: str | None = None) -> View:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from perdure.log.calls import CallsFold
+from perdure.log.calls import Call, CallsFold
 from perdure.log.drives import Drive, DrivesFold
 from perdure.log.entries import ClosedEntry
 
@@ -17,11 +17,26 @@ _OF_REASON: dict[str, Literal["done", "stopped", "failed", "aborted"]] = {
 }
 
 
-def status_of(drives: DrivesFold, calls: CallsFold, closed: ClosedEntry | None) -> str:
+Paused = Literal["halted", "input_required", "suspended"]
+"""How a run stands whose calls wait."""
+
+RUNS_AGAIN = frozenset({"none", "idempotent", "transactional"})
+"""The effects under which a call that may have run runs again (DESIGN 5); `keyed` needs its key."""
+
+
+def status_of(
+    drives: DrivesFold, calls: CallsFold, closed: ClosedEntry | None, *, halts: bool = False
+) -> str:
     """The status of a path.
 
     `idle` before the first drive, `running` while one is open; then as DESIGN 4 lists: done,
-    stopped, input_required, suspended, failed, aborted, and whatever closed a run.
+    stopped, input_required, suspended, halted, failed, aborted, and whatever closed a run.
+
+    Args:
+        drives: The drives of the path.
+        calls: Its calls.
+        closed: What closed the run.
+        halts: Whether it is a run by id, which halts on a call whose outcome is unknown.
     """
     if closed is not None:
         return closed.status
@@ -29,7 +44,28 @@ def status_of(drives: DrivesFold, calls: CallsFold, closed: ClosedEntry | None) 
         return "running"
     if drives.last is None:
         return "idle"
+    if halts and any(map(is_halted, calls.open.values())):
+        return "halted"
     return _of_end(drives.last, calls)
+
+
+def is_halted(call: Call) -> bool:
+    """Whether a call may have run and must not run again, by the effect that was recorded."""
+    if call.state not in ("in_flight", "unknown"):
+        return False
+    last = call.last_dispatch
+    effect = last.effect if last is not None else ""
+    return not (effect in RUNS_AGAIN or (effect == "keyed" and call.key))
+
+
+def paused_status(calls: CallsFold) -> Paused:
+    """The status of a run whose calls wait, by what was recorded of them. A halt goes first."""
+    return "halted" if any(map(is_halted, calls.open.values())) else _waiting_status(calls)
+
+
+def _waiting_status(calls: CallsFold) -> Literal["input_required", "suspended"]:
+    held = [call for call in calls.open.values() if call.waits]
+    return "suspended" if held and all(call.suspended for call in held) else "input_required"
 
 
 def _of_end(drive: Drive, calls: CallsFold) -> str:
@@ -39,5 +75,4 @@ def _of_end(drive: Drive, calls: CallsFold) -> str:
         reason = drive.told.reason
     if reason != "input_required":
         return _OF_REASON.get(reason, "aborted")
-    held = [call for call in calls.open.values() if call.waits]
-    return "suspended" if held and all(call.suspended for call in held) else "input_required"
+    return _waiting_status(calls)

@@ -50,6 +50,7 @@ from perdure.tools import (
     error_result,
     parse_arguments,
 )
+from perdure.tools.tool import timeout_of
 from perdure.wire import FunctionCall, FunctionCallOutput, function_call_output, text_of
 
 SKIPPED = "Error: skipped: the user spoke"
@@ -340,6 +341,7 @@ class _Hooks(BatchHooks):
             name=job.tool_name,
             effect=slot.effect,
             idempotency_key=slot.key,
+            lasts=_lasts(job, self._drive.config.grace),
             parent=slot.info.parent,
         )
         with self._failing():
@@ -407,6 +409,11 @@ class _Hooks(BatchHooks):
         self._failure = self._failure or error
         if self.batch is not None and isinstance(error, Guard):
             self.batch.stop(STOPPED)
+
+
+def _lasts(job: Job, grace: float) -> float | None:
+    timeout = timeout_of(job.tool) if job.tool is not None else None
+    return None if timeout is None else timeout + grace
 
 
 def _guard_in(error: Exception) -> Guard | None:

@@ -215,6 +215,8 @@ class ToolDispatch(_Event, frozen=True, kw_only=True):
     name: str
     effect: Effect
     idempotency_key: str
+    lasts: float | None = None
+    """Seconds after which the tool has ended, its grace among them; None without a timeout."""
     parent: str = ""
 
 

@@ -42,6 +42,12 @@ class PendingCall(msgspec.Struct, frozen=True, kw_only=True):
     ran_where: str = ""
     refused: str = ""
     """The text of the refusal it is owed, for a rejected call."""
+    attempted_at: int | None = None
+    """When it last entered its tool, in nanoseconds since the Unix epoch, if a record says so."""
+    session: str = ""
+    """The session that made it, where its answers go; empty without a record."""
+    path: tuple[str, ...] = ()
+    """The calls whose sub-agents lead to it, from the root; empty for a call of the root's own."""
 
     @property
     def may_have_run(self) -> bool:

@@ -1,0 +1,46 @@
+"""The durable layer: runs by id that finish once, whatever dies.
+
+Words. A *run* is what a user started by an id and wants finished; it is a session whose header says
+so, and its *status* is a projection of that. A *driver* holds the lease and does what the record
+says is next. Everybody else *tells* a run something: a *message* in its inbox, which the driver
+turns into one entry. A call is *halted* when it may have run, must not run again, and nobody has
+said what came of it; to say so is to *resolve* it. A run is *over* when an entry closes it.
+"""
+
+from perdure.durable.byid import Ran, go_on_with, run_by_id
+from perdure.durable.driven import Driven
+from perdure.durable.driver import Driving, Rested, drive_until_rest
+from perdure.durable.starting import begin_run
+from perdure.durable.state import RunState, find_run, read_run, state_of, waiting_calls
+from perdure.durable.telling import (
+    Said,
+    Target,
+    tell_approve,
+    tell_cancel,
+    tell_deny,
+    tell_resolve,
+    tell_retry,
+)
+
+__all__ = [
+    "Driven",
+    "Driving",
+    "Ran",
+    "Rested",
+    "RunState",
+    "Said",
+    "Target",
+    "begin_run",
+    "drive_until_rest",
+    "find_run",
+    "go_on_with",
+    "read_run",
+    "run_by_id",
+    "state_of",
+    "tell_approve",
+    "tell_cancel",
+    "tell_deny",
+    "tell_resolve",
+    "tell_retry",
+    "waiting_calls",
+]

@@ -1,0 +1,165 @@
+"""Runs by id: called again, whatever died meanwhile, they go on, or give what was recorded."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+
+from perdure.durable.driven import Driven
+from perdure.durable.driver import Driving, Rested, drive_until_rest
+from perdure.durable.late import send_again
+from perdure.durable.starting import begin_run
+from perdure.durable.state import RunState, read_run, state_of, waiting_calls
+from perdure.errors import Leased, LogError, RunBusy
+from perdure.log import Recording, Session, Store, go_on
+from perdure.loop import Hidden
+from perdure.wire import Item
+
+LOOK_AGAIN = (0.02, 0.05, 0.1, 0.25, 0.5)
+"""Seconds between looks at a run that somebody else drives; the last stays."""
+
+
+class Ran:
+    """How a run stands after somebody asked for it, and what its last drive failed with."""
+
+    __slots__ = ("error", "state")
+
+    def __init__(self, state: RunState, error: BaseException | None = None) -> None:
+        self.state = state
+        self.error = error
+
+
+async def run_by_id(
+    driven: Driven,
+    store: Store,
+    run_id: str,
+    prompts: Sequence[Item | Hidden],
+    *,
+    kind: str = "run",
+    wait: bool = True,
+    driving: Driving | None = None,
+) -> Ran:
+    """Begin a run, go on with it, wait for whoever drives it, or give what was recorded.
+
+    Args:
+        driven: The agent.
+        store: Where the run is.
+        run_id: What it is called.
+        prompts: Its input, which an id is bound to.
+        kind: What kind of run it is.
+        wait: Wait for another driver; else it is refused.
+        driving: How it is driven.
+
+    Raises:
+        ConfigError: The id or the input cannot begin a run, or no request can be sent.
+        RunMismatch: The id is bound to another input or kind.
+        RunBusy: Another driver has it, and `wait` is false.
+        LogError: The store refuses.
+    """
+    driving = driving or Driving()
+    session = await begin_run(driven, store, run_id, prompts, kind=kind, trigger=driving.trigger)
+    return await go_on_with(driven, store, session, wait=wait, driving=driving)
+
+
+async def go_on_with(
+    driven: Driven,
+    store: Store,
+    session: Session,
+    *,
+    wait: bool = True,
+    driving: Driving | None = None,
+) -> Ran:
+    """Drive a run that was begun, until it rests. Arguments and errors are `run_by_id`'s."""
+    driving = driving or Driving()
+    run_id = session.header.run.id if session.header.run is not None else session.id
+    await send_again(store)
+    while True:
+        if await _is_over(store, session):
+            return Ran(await _state(driven, store, session))
+        recording = await _opened(driven, store, session.id, run_id, wait=wait)
+        if recording is None:
+            session = await read_run(store, session.id)
+            continue
+        rested = await _owned(driven, recording, driving)
+        session = await read_run(store, session.id)
+        if not rested.lost:
+            status = rested.status if rested.error is None else "failed"
+            return Ran(await _state(driven, store, session, status), rested.error)
+        if not wait:
+            raise RunBusy(run_id)
+
+
+_drivers: set[asyncio.Task[Rested]] = set()
+
+
+async def _owned(driven: Driven, recording: Recording, driving: Driving) -> Rested:
+    """Drive in a task of our own: a caller that is cancelled leaves, the driver ends in order."""
+    task = asyncio.get_running_loop().create_task(
+        _driven(driven, recording, driving), name=f"perdure-driver-{recording.session.id}"
+    )
+    _drivers.add(task)
+    task.add_done_callback(_drivers.discard)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        if not task.cancelled():
+            driving.control.abort("the caller was cancelled")
+            await _wind_down(task, driven)
+        raise
+
+
+async def _wind_down(task: asyncio.Task[Rested], driven: Driven) -> None:
+    """Wait for a driver to end, for at most `wind_down` seconds, also if cancelled again."""
+    timer = asyncio.get_running_loop().create_task(driven.clock.sleep(driven.wind_down))
+    try:
+        while not (task.done() or timer.done()):
+            waited: set[asyncio.Task[Rested] | asyncio.Task[None]] = {task, timer}
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        timer.cancel()
+    if task.done() and not task.cancelled():
+        _ = task.exception()
+
+
+async def _driven(driven: Driven, recording: Recording, driving: Driving) -> Rested:
+    recording.keep_lease()
+    try:
+        return await drive_until_rest(driven, recording, driving)
+    finally:
+        with contextlib.suppress(LogError):  # what could not be written was told to the inbox
+            await recording.close()
+
+
+async def _is_over(store: Store, session: Session) -> bool:
+    """Whether the run was closed, and nobody has told it anything since."""
+    return session.view().closed is not None and not await store.unconsumed(session.id)
+
+
+async def _state(driven: Driven, store: Store, session: Session, status: str = "") -> RunState:
+    pending = await waiting_calls(store, session, await driven.tools_now())
+    return state_of(session, pending, status)
+
+
+async def _opened(
+    driven: Driven, store: Store, session: str, run_id: str, *, wait: bool
+) -> Recording | None:
+    """The run under a lease of ours; None if whoever drove it has closed it meanwhile."""
+    delays = list(LOOK_AGAIN)
+    while True:
+        try:
+            return await go_on(
+                store,
+                session,
+                holder=driven.name,
+                keep=driven.keep,
+                clock=driven.clock,
+                ids=driven.ids,
+            )
+        except Leased as leased:
+            if not wait:
+                raise RunBusy(run_id, leased.holder) from None
+        await asyncio.sleep(delays[0] if len(delays) == 1 else delays.pop(0))
+        if (await read_run(store, session)).view().closed is not None:
+            return None

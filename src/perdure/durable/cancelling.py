@@ -1,0 +1,71 @@
+"""Cancelling a run: its open calls are closed, and then the run is (LOG 9)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Raw
+
+from perdure.clock import Ids
+from perdure.durable.messages import Cancel
+from perdure.log import Call, Draft, Message, Recording, View
+from perdure.log.entries import MESSAGE, Json
+from perdure.loop.answers import CHECK_FIRST
+from perdure.wire import encode, function_call_output
+
+CANCELLED = "cancelled"
+
+NOT_RUN = "Error: not run: the run was cancelled"
+"""What stands as the output of a call that a cancel closed before it ran."""
+
+UNKNOWN = f"Error: the run was cancelled, and the outcome of this call is unknown. {CHECK_FIRST}"
+"""The same of a call that may have run."""
+
+
+async def cancel_run(recording: Recording, message: Message, told: Cancel, *, ids: Ids) -> None:
+    """Close a run for good, as the stop that waits in its inbox asks."""
+    view = recording.view
+    if view.calls.open:
+        run_id = ids.new("run_")
+        start: Json = {"run_id": run_id, "phase": "start", "source": "resume"}
+        calls = [draft for call in view.calls.open.values() for draft in _closed(call)]
+        _ = recording.recorder.appender.add([Draft("run", start), *calls])
+        _ = recording.recorder.appender.add(lambda view: _end(view, run_id))
+    members = {"status": CANCELLED, "cause": told.reason, "who": told.who, MESSAGE: message.id}
+    await recording.append(Draft("perdure:closed", {n: v for n, v in members.items() if v}))
+
+
+def _closed(call: Call) -> list[Draft]:
+    """The end of a call: by answer if it may have run, else by reject (LOG 5.3)."""
+    ran = bool(call.dispatches or call.elsewhere)
+    text = UNKNOWN if ran else NOT_RUN
+    output = Draft("item", {"item": Raw(encode(function_call_output(call.call_id, text)))})
+    if call.state in ("rejected", "answered"):
+        return [output]
+    decision = Draft(
+        "decision",
+        {
+            "call_id": call.call_id,
+            "target": call.entry,
+            "verdict": "answer" if ran else "reject",
+            "by": "human",
+            "reason": CANCELLED,
+        },
+    )
+    return [decision, output]
+
+
+def _end(view: View, run_id: str) -> Sequence[Draft]:
+    pending: Sequence[str] = ()
+    reason: str = "aborted"
+    if view.drives.open is not None:
+        pending, reason = view.drives.verdict(view.drives.open, view.calls)
+    told = {"run_id": run_id, "reason": "aborted", "cause": CANCELLED}
+    end = {
+        "run_id": run_id,
+        "phase": "end",
+        "reason": reason,
+        "pending": list(pending),
+        "ref": CANCELLED,
+    }
+    return [Draft("perdure:end", told), Draft("run", end)]

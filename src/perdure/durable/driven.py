@@ -1,0 +1,73 @@
+"""What the durable layer needs of an agent: the port through which it drives the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from perdure.clock import Clock, Ids
+from perdure.log import Recording
+from perdure.loop import (
+    Broadcast,
+    CallIds,
+    DriveHandle,
+    Opening,
+    PendingCall,
+    Transcript,
+    Trigger,
+)
+from perdure.tools import ToolSet
+from perdure.wire import Item
+
+
+class Driven(Protocol):
+    """An agent, as far as its runs by id go. `perdure.Agent` is one."""
+
+    @property
+    def name(self) -> str:
+        """What the agent is called; recovery knows its runs by it."""
+        ...
+
+    @property
+    def max_turns(self) -> int | None:
+        """How many turns a run may take."""
+        ...
+
+    @property
+    def wind_down(self) -> float:
+        """Seconds that a cancelled caller waits for its run to end."""
+        ...
+
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def ids(self) -> Ids: ...
+
+    @property
+    def keep(self) -> Callable[[Item], bool]:
+        """Which items the model sees."""
+        ...
+
+    async def tools_now(self) -> ToolSet:
+        """The tools of the moment."""
+        ...
+
+    async def begin(
+        self,
+        transcript: Transcript,
+        opening: Opening,
+        *,
+        consumers: Broadcast | None = None,
+        call_ids: CallIds | None = None,
+        trigger: Trigger | None = None,
+        pending: Sequence[PendingCall] = (),
+        recording: Recording | None = None,
+        max_turns: int | None = None,
+    ) -> DriveHandle:
+        """Start a drive.
+
+        Raises:
+            ConfigError: It could not send a request; nothing has happened.
+        """
+        ...

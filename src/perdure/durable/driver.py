@@ -1,0 +1,208 @@
+"""Driving a run: whoever holds the lease does what the record says is next, until it rests.
+
+Each pass takes the messages that wait, makes a plan from the record, and does it. Nothing is kept
+between two passes but the record, so it does not matter whose process does the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+from collections.abc import AsyncGenerator, Callable
+from typing import Literal, TypeAlias
+
+from perdure.durable.cancelling import cancel_run
+from perdure.durable.consuming import Authority, Taken, consume
+from perdure.durable.driven import Driven
+from perdure.durable.late import late_sink, report_unrecorded
+from perdure.durable.plan import Close, Drive, Outlook, Rest, plan, turns_left
+from perdure.errors import FenceLost, LeaseExpired, StaleVersion
+from perdure.log import Draft, Recording
+from perdure.loop import Broadcast, DriveHandle, Opening, RunEnd, Trigger
+
+POLL = 1.0
+"""Seconds between two looks for a stop while a drive runs."""
+
+LOST = (FenceLost, LeaseExpired, StaleVersion)
+"""What says that somebody else may drive now."""
+
+Point = Literal["taken", "planned", "driven", "closing", "closed"]
+"""Named places at which a test may stop a driver: messages were judged, the next step is known, a
+drive has ended, the run is about to be closed, it was."""
+
+At: TypeAlias = Callable[[Point], None]
+
+
+def passing(point: Point) -> None:
+    """Go on: what drivers do at every point unless a test says otherwise."""
+
+
+class Control:
+    """The end by which a driver is told to stop. Its drive is aborted, and no other is started."""
+
+    __slots__ = ("cause", "handle")
+
+    def __init__(self) -> None:
+        self.cause: BaseException | str | None = None
+        self.handle: DriveHandle | None = None
+        """The drive that runs, or ran last."""
+
+    def abort(self, cause: BaseException | str = "aborted") -> None:
+        """Stop. The first cause stands."""
+        self.cause = self.cause or cause
+        if self.handle is not None:
+            self.handle.abort(cause)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Driving:
+    """How a run is driven."""
+
+    consumers: Broadcast | None = None
+    trigger: Trigger | None = None
+    poll: float = POLL
+    at: At = passing
+    control: Control = dataclasses.field(default_factory=Control)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Rested:
+    """Where a driver stopped."""
+
+    status: str
+    end: RunEnd | None = None
+    """Of its last drive, if it drove."""
+
+    @property
+    def error(self) -> BaseException | None:
+        """What its last drive failed with."""
+        return self.end.error if self.end is not None and self.end.reason == "error" else None
+
+    @property
+    def lost(self) -> bool:
+        """Whether it stopped because somebody else may drive."""
+        return self.end is not None and isinstance(self.end.error, LOST)
+
+
+async def drive_until_rest(driven: Driven, recording: Recording, driving: Driving) -> Rested:
+    """Drive a run under its lease until there is nothing more to do.
+
+    Raises:
+        ConfigError: The agent could not send a request; what was written stands.
+        LogError: The store refuses.
+    """
+    end: RunEnd | None = None
+    while True:
+        taken = await _take(driven, recording)
+        driving.at("taken")
+        if taken.drafts:
+            await recording.append(*taken.drafts)
+            recording = recording.again()
+            continue
+        if taken.cancel is not None:
+            await cancel_run(recording, *taken.cancel, ids=driven.ids)
+            recording = recording.again()
+            continue
+        outlook = await _outlook(driven, recording)
+        step = plan(outlook, taken.answers)
+        driving.at("planned")
+        if driving.control.cause is not None and isinstance(step, Drive):
+            return Rested(status="aborted", end=end)
+        match step:
+            case Drive(opening):
+                end = await _drive(driven, recording, driving, opening, turns_left(outlook))
+                driving.at("driven")
+                if end.reason in ("error", "aborted") and not await _told_to_stop(recording, end):
+                    return Rested(status="failed" if end.reason == "error" else "aborted", end=end)
+            case Close(status, cause):
+                driving.at("closing")
+                await _close(recording, status, cause)
+                driving.at("closed")
+            case Rest(status):
+                return Rested(status=status, end=end)
+
+
+async def _take(driven: Driven, recording: Recording) -> Taken:
+    messages = await recording.store.unconsumed(recording.session.id)
+    if not messages:
+        return Taken()
+    return consume(Authority(view=recording.view, now=driven.clock.wall()), messages)
+
+
+async def _outlook(driven: Driven, recording: Recording) -> Outlook:
+    return Outlook(
+        session=recording.session,
+        view=recording.view,
+        tools=await driven.tools_now(),
+        max_turns=driven.max_turns,
+    )
+
+
+async def _close(recording: Recording, status: str, cause: str) -> None:
+    body = {"status": status, "cause": cause}
+    await recording.append(Draft("perdure:closed", {n: v for n, v in body.items() if v}))
+
+
+# --- one drive ---------------------------------------------------------------------------------
+
+
+async def _drive(
+    driven: Driven,
+    recording: Recording,
+    driving: Driving,
+    opening: Opening,
+    max_turns: int | None,
+) -> RunEnd:
+    tools = await driven.tools_now()
+    recording.on_late = late_sink(recording)
+    handle = await driven.begin(
+        recording.transcript,
+        opening,
+        consumers=driving.consumers,
+        call_ids=recording.call_ids,
+        trigger=driving.trigger,
+        pending=recording.pending(tools),
+        recording=recording,
+        max_turns=max_turns,
+    )
+    driving.control.handle = handle
+    if driving.control.cause is not None:
+        handle.abort(driving.control.cause)
+    async with _watching(recording, handle, driving.poll):
+        end = await handle.wait()
+    if end.reason in ("error", "aborted"):
+        await report_unrecorded(recording)
+    return end
+
+
+@contextlib.asynccontextmanager
+async def _watching(recording: Recording, handle: DriveHandle, poll: float) -> AsyncGenerator[None]:
+    """Stop the drive when a stop is put, or when the lease is not safe any more (LOG 2.3)."""
+    task = asyncio.get_running_loop().create_task(
+        _watch(recording, handle, poll), name=f"perdure-watch-{recording.session.id}"
+    )
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def _watch(recording: Recording, handle: DriveHandle, poll: float) -> None:
+    while not handle.done:
+        await asyncio.sleep(poll)
+        if not recording.held.is_safe():
+            handle.abort(LeaseExpired(recording.lease.root))
+        elif await _stop_waits(recording):
+            handle.abort("the run was cancelled")
+            return
+
+
+async def _told_to_stop(recording: Recording, end: RunEnd) -> bool:
+    return not isinstance(end.error, LOST) and await _stop_waits(recording)
+
+
+async def _stop_waits(recording: Recording) -> bool:
+    messages = await recording.store.unconsumed(recording.lease.root)
+    return any(message.stop for message in messages)

@@ -1,0 +1,191 @@
+"""What the next drive of a run does, from the record alone (LOG 9).
+
+A *step* is one of: drive the loop from an opening, close the run, or rest. The plan of a log is the
+same for whoever holds it, so a crash loses nothing but time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TypeAlias
+
+from perdure.durable.consuming import LIMITS
+from perdure.log import Call, Session, View
+from perdure.log.entries import ItemEntry, ResponseEntry, RetryEntry
+from perdure.log.resuming import replay_answers, run_again
+from perdure.log.status import Paused, paused_status
+from perdure.loop import Answer, Opening, approve
+from perdure.tools import ToolSet
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Drive:
+    """Drive the loop."""
+
+    opening: Opening
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Close:
+    """Write that the run is over."""
+
+    status: str
+    cause: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Rest:
+    """There is nothing to do until somebody says something, or a time comes."""
+
+    status: str
+    cause: str = ""
+
+
+Step: TypeAlias = Drive | Close | Rest
+
+DUE = "what it waited for has come"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """What a plan is made from."""
+
+    session: Session
+    view: View
+    tools: ToolSet
+    max_turns: int | None = None
+    ready: frozenset[str] = frozenset()
+    """The suspended calls whose waits have come."""
+
+
+def plan(outlook: Outlook, given: Mapping[str, Answer]) -> Step:
+    """What to do next.
+
+    Args:
+        outlook: The record, and what the agent is today.
+        given: What messages answer, by call.
+    """
+    view = outlook.view
+    if view.closed is not None:
+        return Rest(view.closed.status, view.closed.cause)
+    if view.calls.open:
+        answers = _answers(outlook, given)
+        return Drive(Opening(answers=answers)) if answers else Rest(paused(outlook))
+    return _after_the_last(outlook)
+
+
+def _answers(outlook: Outlook, given: Mapping[str, Answer]) -> tuple[Answer, ...]:
+    view = outlook.view
+    policy = replay_answers(view, outlook.session, outlook.tools, "halt")
+    known = {answer.call_id: answer for answer in policy} | {
+        call.call_id: _due(call)
+        for call in view.calls.open.values()
+        if call.suspended and call.call_id in outlook.ready
+    }
+    known |= given
+    return tuple(known[call_id] for call_id in view.calls.open if call_id in known)
+
+
+def _due(call: Call) -> Answer:
+    """A suspended call enters its tool again, under its first key and without hooks (LOG 5.4)."""
+    return approve(
+        call.call_id,
+        by="policy",
+        arguments=call.dispatched_arguments,
+        reason=DUE,
+        idempotency_key=call.key,
+        run_again=True,
+    )
+
+
+def paused(outlook: Outlook) -> Paused:
+    """The status of a run whose calls wait. Today's tools may be stricter than the record."""
+    strict = [
+        call
+        for call in outlook.view.calls.open.values()
+        if call.state in ("in_flight", "unknown")
+        and run_again(call, outlook.tools.get(call.call.name)).output is not None
+    ]
+    return "halted" if strict else paused_status(outlook.view.calls)
+
+
+def _after_the_last(outlook: Outlook) -> Step:
+    """The step when no call waits."""
+    view = outlook.view
+    last = view.drives.last
+    if last is None:
+        return Drive(Opening())
+    told = last.told if last.end is not None else None
+    if told is not None and told.reason == "done":
+        return Close("done")
+    if told is not None and told.reason == "stopped":
+        if told.cause not in LIMITS:
+            return Close("stopped", told.cause)
+        if not _may_go_on(outlook, told.cause):
+            return Rest("stopped", told.cause)
+    return _unfinished(outlook)
+
+
+def _may_go_on(outlook: Outlook, cause: str) -> bool:
+    """Whether a limit was raised since it stopped the run, or somebody asked for a retry."""
+    for entry in reversed(outlook.view.path):
+        if isinstance(entry, RetryEntry):
+            return True
+        if isinstance(entry, ItemEntry):
+            break
+    return cause == "max_turns" and turns_left(outlook) != 0
+
+
+def _unfinished(outlook: Outlook) -> Step:
+    """The step of a run that a crash, an error or an abort left, or whose pause is over."""
+    answer = _final_answer(outlook.view)
+    if answer is not None:
+        return Close("stopped", "guard") if answer.withheld else Close("done")
+    if _asked_to_end(outlook.view):
+        return Close("stopped", "terminate")
+    if turns_left(outlook) == 0:
+        return Rest("stopped", "max_turns")
+    return Drive(Opening())
+
+
+def _final_answer(view: View) -> ResponseEntry | None:
+    """The response without calls that ends the path, if it is whole."""
+    last = view.drives.response
+    if last is None or last.error or last.incomplete or view.drives.response_calls:
+        return None
+    for entry in reversed(view.path):
+        if isinstance(entry, ResponseEntry):
+            return last if entry is last else None
+        if isinstance(entry, ItemEntry):
+            return None
+    return None
+
+
+def _asked_to_end(view: View) -> bool:
+    """Whether every output of the last batch asks to end the drive."""
+    asked = False
+    for entry in reversed(view.path):
+        if isinstance(entry, ResponseEntry):
+            return asked and view.drives.response_calls > 0
+        if isinstance(entry, ItemEntry):
+            if not entry.terminate:
+                return False
+            asked = True
+    return False
+
+
+def turns_left(outlook: Outlook) -> int | None:
+    """How many turns the run may still take; None for no limit.
+
+    All turns on the record count, or those since somebody asked for a retry.
+    """
+    if outlook.max_turns is None:
+        return None
+    taken = 0
+    for entry in reversed(outlook.view.path):
+        if isinstance(entry, RetryEntry):
+            break
+        if isinstance(entry, ResponseEntry) and not entry.error:
+            taken += 1
+    return max(outlook.max_turns - taken, 0)

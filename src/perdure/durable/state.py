@@ -1,0 +1,185 @@
+"""How a run stands, projected from its record."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import msgspec
+
+from perdure.errors import NoRun, NoSession
+from perdure.log import Session, Spend, View, read_lines
+from perdure.log.entries import ResponseEntry
+from perdure.log.origins import origins_of
+from perdure.log.resuming import pending_of, recorded_items
+from perdure.log.store import Filters, Store
+from perdure.loop import PendingCall
+from perdure.loop.usage import NO_USAGE, add
+from perdure.tools import ToolSet
+from perdure.wire import Item, Message, Usage, is_extension
+
+CUT = frozenset({"length", "content_filter", "guard"})
+"""Causes of a stop after which the model's last word is no answer."""
+
+NO_SPEND = Spend()
+
+CHILD = "child"
+"""The kind of a wait for a sub-agent's session."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RunState:
+    """How a run by id stands.
+
+    Attributes:
+        run_id: What the user calls it.
+        session: The id of its session.
+        kind: What kind of run it is: `run`, or what else made it.
+        agent: The name of the agent it is driven by.
+        status: How it stands; `idle` if nobody has driven it yet.
+        cause: What stopped or cancelled it, or what it failed with.
+        text: The answer, if there is one.
+        items: The transcript, the input first.
+        pending: The calls that wait, those of sub-agents in their place.
+        turns: How many model calls it took.
+        usage: The tokens of all its responses.
+        spend: The tokens of all its requests, by model.
+        created_at: When it was begun, as a timestamp.
+    """
+
+    run_id: str
+    session: str
+    kind: str
+    agent: str
+    status: str
+    cause: str = ""
+    text: str = ""
+    items: tuple[Item, ...] = ()
+    pending: tuple[PendingCall, ...] = ()
+    turns: int = 0
+    usage: Usage = NO_USAGE
+    spend: Spend = NO_SPEND
+    created_at: str = ""
+
+
+async def find_run(store: Store, run_id: str) -> str:
+    """The session of a run.
+
+    Raises:
+        NoRun: There is none of this id.
+    """
+    found = (await store.list(Filters(name=run_id), limit=1)).sessions
+    if not found or found[0].header.run is None:
+        raise NoRun(run_id)
+    return found[0].id
+
+
+async def read_run(store: Store, session: str) -> Session:
+    """A session as the store has it, without verifying what was verified when it was driven."""
+    stored = await store.read(session)
+    origins = await origins_of(store, stored.header)
+    return read_lines(stored.header, stored.lines, origins=origins, verify=False).session
+
+
+def state_of(session: Session, pending: Sequence[PendingCall], status: str = "") -> RunState:
+    """How a run stands.
+
+    Args:
+        session: Its record.
+        pending: The calls that wait, in it and below it.
+        status: Its status, if whoever asks knows better than the record alone.
+    """
+    view = session.view()
+    header = session.header
+    items = tuple(item for item, _ in recorded_items(view))
+    cause = cause_of(view)
+    return RunState(
+        run_id=header.run.id if header.run is not None else "",
+        session=session.id,
+        kind=header.run.kind if header.run is not None else "",
+        agent=header.agent,
+        status=status or view.status,
+        cause=cause,
+        text="" if cause in CUT else _answer(items),
+        items=items,
+        pending=tuple(pending),
+        turns=sum(isinstance(entry, ResponseEntry) for entry in view.path),
+        usage=_usage(view),
+        spend=view.spend,
+        created_at=header.created_at,
+    )
+
+
+def cause_of(view: View) -> str:
+    """What stopped, cancelled or failed the run; empty if nothing did."""
+    if view.closed is not None:
+        return view.closed.cause
+    last = view.drives.last
+    if last is None or view.drives.open is not None:
+        return ""
+    if last.told is not None and last.told.cause:
+        return last.told.cause
+    failed = last.end is not None and last.end.reason in ("error", "interrupted")
+    return last.end.ref if last.end is not None and failed else ""
+
+
+def _answer(items: Sequence[Item]) -> str:
+    for item in reversed(items):
+        if not is_extension(item):
+            said = isinstance(item, Message) and item.role == "assistant"
+            return item.text if isinstance(item, Message) and said else ""
+    return ""
+
+
+def _usage(view: View) -> Usage:
+    total = NO_USAGE
+    for entry in view.path:
+        if isinstance(entry, ResponseEntry) and entry.usage:
+            total = add(total, _read_usage(entry))
+    return total
+
+
+def _read_usage(entry: ResponseEntry) -> Usage | None:
+    try:
+        return msgspec.convert(entry.usage, Usage)
+    except msgspec.ValidationError:
+        return None
+
+
+# --- calls that wait, the whole tree down --------------------------------------------------------
+
+
+async def waiting_calls(store: Store, session: Session, tools: ToolSet) -> tuple[PendingCall, ...]:
+    """The calls without an output, those of sub-agents with the path that leads to them."""
+    return await _waiting(store, session, tools, ())
+
+
+async def _waiting(
+    store: Store, session: Session, tools: ToolSet, path: tuple[str, ...]
+) -> tuple[PendingCall, ...]:
+    found: list[PendingCall] = []
+    view = session.view()
+    for one in pending_of(view, session, tools):
+        found.append(msgspec.structs.replace(one, path=path))
+        child = child_of(view, one.call.call_id)
+        if child:
+            below = (*path, one.call.call_id)
+            found += await _below(store, child, below)
+    return tuple(found)
+
+
+async def _below(store: Store, child: str, path: tuple[str, ...]) -> tuple[PendingCall, ...]:
+    try:
+        session = await read_run(store, child)
+    except NoSession:
+        return ()
+    return await _waiting(store, session, ToolSet(), path)
+
+
+def child_of(view: View, call_id: str) -> str:
+    """The session of the sub-agent that a suspended call waits for; empty if it waits for none."""
+    call = view.calls.open.get(call_id)
+    if call is None or not call.suspended:
+        return ""
+    wait = call.decisions[-1].wait or {}
+    return str(wait.get("session", "")) if wait.get("kind") == CHILD else ""

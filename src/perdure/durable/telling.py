@@ -1,0 +1,313 @@
+"""Telling a run something, from any process: what operators, webhooks and timers do (LOG 3).
+
+Each function checks what it is told against the record, as advice, and puts a message. The driver
+checks it again, with authority, and turns it into an entry. What is refused here has written
+nothing.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from perdure.clock import Clock, Ids
+from perdure.durable.cancelling import cancel_run
+from perdure.durable.consuming import (
+    Authority,
+    consume,
+    dispatch_of,
+    no_retry,
+    not_halted,
+    too_young,
+)
+from perdure.durable.messages import (
+    Approve,
+    Cancel,
+    Deny,
+    Resolve,
+    Retry,
+    Told,
+    decode_told,
+    message_of,
+)
+from perdure.durable.state import find_run, read_run
+from perdure.errors import (
+    AlreadyResolved,
+    ConfigError,
+    HaltTooYoung,
+    Leased,
+    NoRun,
+    NoSession,
+    NotHalted,
+    NotHeld,
+    RunError,
+    RunFinished,
+)
+from perdure.log import Call, Session, Store, View, go_on
+from perdure.log.context import item_of
+from perdure.log.entries import ItemEntry
+from perdure.tools import arguments_digest, parse_arguments
+from perdure.tools.result import json_text
+from perdure.wire import FunctionCallOutput
+
+HOLDER = "an operator"
+
+
+class Target(NamedTuple):
+    """A call of a run: in the root's session, or in a sub-agent's."""
+
+    run_id: str
+    call_id: str
+    session: str = ""
+    """Empty for the run's own; `PendingCall.session` says it."""
+
+
+class Said(NamedTuple):
+    """Who says something, and why."""
+
+    who: str = ""
+    reason: str = ""
+
+
+async def tell_approve(
+    store: Store, target: Target, said: Said, *, arguments: str | None = None, note: str = ""
+) -> None:
+    """Let a held call run.
+
+    Raises:
+        NoRun: There is no such run.
+        RunFinished: It is over.
+        NotHeld: The call does not wait for a decision.
+        AlreadyResolved: Somebody decided otherwise.
+        ConfigError: The arguments are no JSON object.
+    """
+    if arguments is not None:
+        parse_arguments(arguments, required=False)
+    session, call = await _held(store, target)
+    told = Approve(
+        who=said.who,
+        reason=said.reason,
+        call_id=call.call_id,
+        hold=call.decisions[-1].id,
+        digest=arguments_digest(call.arguments),
+        arguments=arguments,
+        note=note,
+    )
+    await _put(store, target, session, told)
+
+
+async def tell_deny(store: Store, target: Target, said: Said, *, note: str = "") -> None:
+    """Refuse a held call. Raises as `tell_approve`."""
+    session, call = await _held(store, target)
+    told = Deny(
+        who=said.who,
+        reason=said.reason,
+        call_id=call.call_id,
+        hold=call.decisions[-1].id,
+        digest=arguments_digest(call.arguments),
+        note=note,
+    )
+    await _put(store, target, session, told)
+
+
+async def tell_resolve(
+    store: Store,
+    target: Target,
+    said: Said,
+    *,
+    clock: Clock,
+    output: str | None = None,
+    evidence: object = None,
+    min_age: float | None = None,
+) -> None:
+    """Say what came of a call that may have run.
+
+    Args:
+        store: Where the run is.
+        target: The call.
+        said: Who says so, and why.
+        clock: What the age is read from.
+        output: What the tool gave; None to say that it never ran.
+        evidence: Any JSON value: what the word rests on.
+        min_age: For a call that never ran: seconds after which its tool has ended for certain. What
+            its timeout says needs no word.
+
+    Raises:
+        NoRun: There is no such run.
+        RunFinished: It is over.
+        NotHalted: The call's outcome is not unknown.
+        AlreadyResolved: Somebody said otherwise.
+        HaltTooYoung: The call may still be running.
+        ConfigError: Nobody knows how long the tool may take.
+        ToolError: The evidence is not JSON.
+    """
+    session, view = await _open(store, target)
+    age = _age(min_age)
+    call = view.calls.open.get(target.call_id)
+    if call is None:
+        if _resolved_alike(view, target, output):
+            return
+        raise NotHalted(target.run_id, target.call_id, "there is no such call")
+    if why := not_halted(call):
+        raise NotHalted(target.run_id, target.call_id, why)
+    if output is None:
+        _check_age(view, target, call, clock, min_age)
+    told = Resolve(
+        who=said.who,
+        reason=said.reason,
+        call_id=target.call_id,
+        dispatch=dispatch_of(call),
+        output=output,
+        evidence=json_text(evidence) if evidence is not None else "",
+        min_age=age,
+    )
+    await _put(store, target, session, told)
+
+
+async def tell_retry(store: Store, run_id: str, said: Said) -> None:
+    """Let a run go on that a limit stopped.
+
+    Raises:
+        NoRun: There is no such run.
+        RunFinished: It is over.
+        ConfigError: No limit stopped it.
+    """
+    target = Target(run_id, "")
+    session, view = await _open(store, target)
+    last = view.drives.last
+    why = no_retry(view)
+    if why or last is None or last.end is None:
+        raise ConfigError(f"run {run_id!r} cannot be retried: {why}")
+    told = Retry(who=said.who, reason=said.reason, end=last.end.id)
+    await _put(store, target, session, told)
+
+
+async def tell_cancel(store: Store, run_id: str, said: Said, *, clock: Clock, ids: Ids) -> None:
+    """Stop a run for good. When it returns, nothing with an effect begins any more (LOG 3.5).
+
+    Where nobody drives the run, it is closed at once; else its driver closes it.
+
+    Raises:
+        NoRun: There is no such run.
+        RunFinished: It is over.
+    """
+    target = Target(run_id, "")
+    session, _ = await _open(store, target)
+    told = Cancel(who=said.who, reason=said.reason)
+    message = message_of(told, session)
+    await store.put(session.id, message, stop=True)
+    await _close_now(store, session.id, clock=clock, ids=ids)
+
+
+async def _close_now(store: Store, session: str, *, clock: Clock, ids: Ids) -> None:
+    """Close a run that waits to be cancelled, unless somebody drives it."""
+    try:
+        recording = await go_on(store, session, holder=HOLDER, clock=clock, ids=ids)
+    except Leased:
+        return
+    try:
+        if recording.session.header.run is None or recording.session.header.run.kind != "run":
+            return  # what has to be undone, its agent undoes
+        messages = await store.unconsumed(session)
+        authority = Authority(view=recording.view, now=clock.wall())
+        taken = consume(authority, [one for one in messages if one.stop])
+        if taken.cancel is not None:
+            await cancel_run(recording, *taken.cancel, ids=ids)
+    finally:
+        await recording.close()
+
+
+# --- what is looked at before --------------------------------------------------------------------
+
+
+async def _open(store: Store, target: Target) -> tuple[Session, View]:
+    root = await find_run(store, target.run_id)
+    over = (await read_run(store, root)).view().closed
+    if over is not None:
+        raise RunFinished(target.run_id, over.status)
+    try:
+        session = await read_run(store, target.session or root)
+    except NoSession:
+        raise NoRun(target.run_id) from None
+    if session.header.lease_root != root:
+        raise ConfigError(f"session {session.id!r} does not belong to run {target.run_id!r}")
+    return session, session.view()
+
+
+async def _held(store: Store, target: Target) -> tuple[Session, Call]:
+    session, view = await _open(store, target)
+    call = view.calls.open.get(target.call_id)
+    if call is None:
+        known = view.calls.named(target.call_id) is not None
+        why = "it has its output" if known else "there is no such call"
+        raise NotHeld(target.run_id, target.call_id, why)
+    if call.suspended:
+        raise NotHeld(target.run_id, target.call_id, "its tool waits")
+    if call.state != "held":
+        raise NotHeld(target.run_id, target.call_id, f"it is {call.state}")
+    return session, call
+
+
+def _resolved_alike(view: View, target: Target, output: str | None) -> bool:
+    """Whether a call that has its output was given the same one by somebody.
+
+    Raises:
+        AlreadyResolved: It was given another.
+        NotHalted: Nobody had to give it one.
+    """
+    call = view.calls.named(target.call_id)
+    if call is None or not call.output:
+        return False
+    entry = next((one for one in view.path if one.id == call.output), None)
+    item = item_of(entry.item) if isinstance(entry, ItemEntry) else None
+    recorded = item.text if isinstance(item, FunctionCallOutput) else ""
+    if not any(one.verdict == "answer" for one in call.decisions):
+        raise NotHalted(target.run_id, target.call_id, "it has its output")
+    if output != recorded:
+        raise AlreadyResolved(target.run_id, target.call_id, recorded)
+    return True
+
+
+def _age(min_age: float | None) -> float:
+    if min_age is not None and not min_age >= 0:
+        raise ConfigError(f"min_age is a number of seconds that is not negative, got {min_age!r}")
+    return min_age or 0.0
+
+
+def _check_age(view: View, target: Target, call: Call, clock: Clock, min_age: float | None) -> None:
+    last = call.last_dispatch
+    if min_age is None and (last is None or last.lasts is None):
+        raise ConfigError(
+            f"the tool of call {call.call_id!r} has no timeout: say with min_age after how many "
+            "seconds it has ended for certain"
+        )
+    authority = Authority(view=view, now=clock.wall())
+    young = too_young(authority, call, min_age or 0.0)
+    if young is not None:
+        raise HaltTooYoung(target.run_id, call.call_id, *young)
+
+
+async def _put(store: Store, target: Target, session: Session, told: Told) -> None:
+    message = message_of(told, session)
+    put = await store.put(session.id, message)
+    if not put.duplicate:
+        return
+    for waiting in await store.unconsumed(session.id):
+        if waiting.id == message.id:
+            first = decode_told(waiting)
+            if first != told:
+                raise _otherwise(target, first)
+            return
+    raise AlreadyResolved(target.run_id, target.call_id, "it was taken up meanwhile")
+
+
+def _otherwise(target: Target, first: Told | None) -> RunError:
+    match first:
+        case Approve():
+            recorded = f"approved by {first.who or 'somebody'}"
+        case Deny():
+            recorded = f"denied by {first.who or 'somebody'}"
+        case Resolve():
+            recorded = first.output if first.output is not None else "it never ran"
+        case _:
+            recorded = "otherwise"
+    return AlreadyResolved(target.run_id, target.call_id, recorded)

@@ -1,0 +1,285 @@
+"""The operator's side of runs by id, from any process: look at them, and tell them something."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+from perdure.clock import Clock, Ids, RandomIds, SystemClock
+from perdure.durable import (
+    RunState,
+    Said,
+    Target,
+    find_run,
+    read_run,
+    state_of,
+    tell_approve,
+    tell_cancel,
+    tell_deny,
+    tell_resolve,
+    tell_retry,
+    waiting_calls,
+)
+from perdure.errors import ConfigError
+from perdure.log import AnyEntry, Filters, Listed, Store, decode_entry
+from perdure.tools import ToolSet
+
+if TYPE_CHECKING:
+    from perdure.stores.kept import KeptStores
+
+LOOK_AGAIN = 0.25
+"""Seconds between two looks of `tail`."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RunSummary:
+    """A run in a list."""
+
+    run_id: str
+    status: str
+    agent: str
+    kind: str
+    session: str
+    created_at: str
+    due: int | None = None
+    """When it wants to be driven, in nanoseconds since the Unix epoch."""
+
+
+class Runs:
+    """The runs of a store.
+
+    Nothing here drives a run: what is told waits in its inbox until a driver takes it up, which is
+    whoever calls `agent.run` with its id, or a recovery loop. To cancel a run that nobody drives
+    closes it at once.
+
+    Args:
+        store: A store, or its URL.
+    """
+
+    def __init__(
+        self, store: str | Store, *, clock: Clock | None = None, ids: Ids | None = None
+    ) -> None:
+        self._store = store
+        self._clock = clock or SystemClock()
+        self._ids = ids or RandomIds()
+        self._kept: KeptStores | None = None
+
+    # --- looking -------------------------------------------------------------------------------
+
+    async def get(self, run_id: str) -> RunState:
+        """How a run stands.
+
+        Raises:
+            NoRun: There is none of this id.
+        """
+        store = self._opened()
+        session = await read_run(store, await find_run(store, run_id))
+        return state_of(session, await waiting_calls(store, session, ToolSet()))
+
+    async def list(
+        self, *, status: str = "", agent: str = "", limit: int | None = 100
+    ) -> list[RunSummary]:
+        """Runs, oldest first.
+
+        Args:
+            status: Only those that stand so.
+            agent: Only those of the agent of this name.
+            limit: How many at most; None for all.
+        """
+        found: list[RunSummary] = []
+        async for one in self.each(status=status, agent=agent):
+            if limit is not None and len(found) >= limit:
+                break
+            found.append(one)
+        return found
+
+    async def each(self, *, status: str = "", agent: str = "") -> AsyncIterator[RunSummary]:
+        """Every run, oldest first; no lock is held between two."""
+        store, after = self._opened(), ""
+        filters = Filters(
+            runs_only=True, roots_only=True, statuses=frozenset({status} if status else ())
+        )
+        while True:
+            page = await store.list(filters, after=after)
+            for listed in page.sessions:
+                if not agent or listed.header.agent == agent:
+                    yield _summary(listed)
+            if not page.after:
+                return
+            after = page.after
+
+    async def tail(self, run_id: str, *, since: int = 0) -> AsyncIterator[AnyEntry]:
+        """The entries of a run as they are written, until it is over.
+
+        Args:
+            run_id: The run.
+            since: How many entries to leave out.
+
+        Raises:
+            NoRun: There is none of this id.
+        """
+        store = self._opened()
+        session = await find_run(store, run_id)
+        while True:
+            stored = await store.read(session, since=since)
+            over = False
+            for line in stored.lines:
+                entry = decode_entry(line)
+                over = over or entry.type == "perdure:closed"
+                yield entry
+            if over:
+                return
+            since += len(stored.lines)
+            await asyncio.sleep(LOOK_AGAIN)
+
+    # --- telling -------------------------------------------------------------------------------
+
+    async def approve(
+        self,
+        run_id: str,
+        call_id: str,
+        *,
+        by: str = "",
+        session: str = "",
+        arguments: str | None = None,
+        note: str = "",
+        reason: str = "",
+    ) -> None:
+        """Let a held call run.
+
+        Args:
+            run_id: The run.
+            call_id: The call, as `pending` names it.
+            by: Who approves.
+            session: For a call of a sub-agent: its session, as `pending` names it.
+            arguments: JSON text to run it with instead of its own.
+            note: What the model is told with it.
+            reason: Why, for the record.
+
+        Raises:
+            NoRun: There is no such run.
+            RunFinished: It is over.
+            NotHeld: The call does not wait for a decision.
+            AlreadyResolved: Somebody decided otherwise.
+            InvalidArguments: The arguments are no JSON object.
+        """
+        await tell_approve(
+            self._opened(),
+            Target(run_id, call_id, session),
+            Said(by, reason),
+            arguments=arguments,
+            note=note,
+        )
+
+    async def deny(
+        self,
+        run_id: str,
+        call_id: str,
+        *,
+        by: str = "",
+        session: str = "",
+        note: str = "",
+        reason: str = "",
+    ) -> None:
+        """Refuse a held call; the model reads the reason and goes on. Raises as `approve`."""
+        target = Target(run_id, call_id, session)
+        await tell_deny(self._opened(), target, Said(by, reason), note=note)
+
+    async def resolve(
+        self,
+        run_id: str,
+        call_id: str,
+        *,
+        output: str | None = None,
+        never_ran: bool = False,
+        evidence: object = None,
+        min_age: float | None = None,
+        by: str = "",
+        session: str = "",
+        reason: str = "",
+    ) -> None:
+        """Say what came of a halted call: its output, or that it never ran.
+
+        Args:
+            run_id: The run.
+            call_id: The call, as `pending` names it.
+            output: What its tool gave.
+            never_ran: Its tool was never entered, so it is run again.
+            evidence: Any JSON value: what the word rests on.
+            min_age: With `never_ran`: seconds after which its tool has ended for certain. A tool
+                with a timeout needs no word.
+            by: Who says so.
+            session: For a call of a sub-agent: its session, as `pending` names it.
+            reason: Why, for the record.
+
+        Raises:
+            NoRun: There is no such run.
+            RunFinished: It is over.
+            NotHalted: The call's outcome is not unknown.
+            AlreadyResolved: Somebody said otherwise.
+            HaltTooYoung: The call may still be running.
+            ConfigError: Not exactly one of `output` and `never_ran` is given, or nobody knows how
+                long the tool may take.
+        """
+        if (output is None) != never_ran:
+            raise ConfigError("a resolution is either output=..., or never_ran=True")
+        await tell_resolve(
+            self._opened(),
+            Target(run_id, call_id, session),
+            Said(by, reason),
+            clock=self._clock,
+            output=output,
+            evidence=evidence,
+            min_age=min_age,
+        )
+
+    async def cancel(self, run_id: str, *, reason: str = "", by: str = "") -> None:
+        """Stop a run for good. When it returns, nothing with an effect begins any more.
+
+        Raises:
+            NoRun: There is no such run.
+            RunFinished: It is over.
+        """
+        said = Said(by, reason)
+        await tell_cancel(self._opened(), run_id, said, clock=self._clock, ids=self._ids)
+
+    async def retry(self, run_id: str, *, reason: str = "", by: str = "") -> None:
+        """Let a run go on that a limit stopped; its turns count anew.
+
+        Raises:
+            NoRun: There is no such run.
+            RunFinished: It is over.
+            ConfigError: No limit stopped it.
+        """
+        await tell_retry(self._opened(), run_id, Said(by, reason))
+
+    # --- the store -----------------------------------------------------------------------------
+
+    def _opened(self) -> Store:
+        if not isinstance(self._store, str):
+            return self._store
+        if self._kept is None:
+            from perdure.stores.kept import KeptStores
+
+            self._kept = KeptStores()
+        return self._kept.get(self._store)
+
+    async def aclose(self) -> None:
+        """Close the store that a URL opened on the running event loop."""
+        if self._kept is not None:
+            await self._kept.aclose()
+
+
+def _summary(listed: Listed) -> RunSummary:
+    header = listed.header
+    return RunSummary(
+        run_id=header.run.id if header.run is not None else listed.name,
+        status=listed.summary.status,
+        agent=header.agent,
+        kind=header.run.kind if header.run is not None else "",
+        session=header.id,
+        created_at=header.created_at,
+        due=listed.summary.due,
+    )

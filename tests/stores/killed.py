@@ -18,11 +18,18 @@ from typing import cast
 
 from perdure.log.store import Store
 from perdure.stores.points import At, Point
-from tests.stores.agent_killed import converse
+from tests.stores.agent_killed import converse, pay
+from tests.stores.banks import Bank
 from tests.stores.steps import Drive, run
 
 CHARGES = os.environ.get("CHARGES", "")
 """If set, an agent charges a card instead, each in a file of this directory."""
+
+PAYING = bool(os.environ.get("PAYING"))
+"""If set, an agent pays in the log's own database; what is opened is a bank."""
+
+BETWEEN = cast("Point", "between")
+"""Between the two statements of a payment."""
 
 Opener = Callable[..., Store]
 
@@ -49,6 +56,12 @@ def killing(point: Point, number: int) -> At:
 
 
 async def child(opener: Opener, arguments: list[str], prefix: str, at: At, pipe: int) -> None:
+    if PAYING:
+        bank = cast("Bank", opener(*arguments, at=at))
+        text = await pay(bank, prefix, lambda: at(BETWEEN))
+        os.write(pipe, f"{text}\n".encode())
+        await bank.store.close()
+        return
     store = opener(*arguments, at=at)
     if CHARGES:
         text = await converse(store, prefix, os.path.join(CHARGES, prefix))  # noqa: PTH118
@@ -86,7 +99,7 @@ def fork(opener: Opener, arguments: list[str], spot: str) -> tuple[int, list[str
 def main() -> None:
     module, _, name = sys.argv[1].partition(":")
     opener = cast("Opener", getattr(importlib.import_module(module), name))
-    if name == "postgres":
+    if name in {"postgres", "PostgresBank"}:
         importlib.import_module("perdure.stores.postgres")  # once, not in every child
     for spot in sys.stdin.read().splitlines():
         status, names = fork(opener, sys.argv[2:], spot)

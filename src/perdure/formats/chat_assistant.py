@@ -1,0 +1,188 @@
+"""What an assistant thinks, says and calls, as members of one Chat message, and back.
+
+A thought goes to `reasoning_content`, or to the member that its mark names; one that OpenRouter
+gave in detail to `reasoning_details`, under the mark of that service's adapter. Texts are the
+`content`, calls the `tool_calls`.
+"""
+
+from __future__ import annotations
+
+from perdure.formats.chat_parts import MARK, PREFIX, chat_parts, wire_parts
+from perdure.formats.marks import MAKER, difference, kept, put
+from perdure.formats.values import Json, is_array, is_object, member, objects, text
+
+DETAILS = "perdure:openrouter"
+"""The mark of a thought in detail: what its detail has beside its texts."""
+
+SIGNATURE = "perdure:thought_signature"
+"""The mark of a call that Google signed."""
+
+THOUGHT = "reasoning_content"
+_THOUGHTS = (THOUGHT, "reasoning")
+
+
+# --- thoughts ----------------------------------------------------------------------------
+
+
+def thought_member(item: Json) -> str:
+    """The member that a thought goes to; empty if there is nothing to show of it."""
+    if text(member(item, DETAILS), "type"):
+        return "reasoning_details"
+    field = text(member(item, MARK), "field")
+    return (field if field in _THOUGHTS else THOUGHT) if said_in(item) else ""
+
+
+def said_in(item: Json) -> str:
+    """The text of a thought."""
+    shown = objects(item.get("content")) or objects(item.get("summary"))
+    return "".join(text(part, "text") for part in shown)
+
+
+def detail_of(item: Json) -> Json:
+    """A thought as OpenRouter gives it."""
+    own = member(item, DETAILS)
+    sealed = "data" if own["type"] == "reasoning.encrypted" else "signature"
+    found = {
+        "text": "".join(text(part, "text") for part in objects(item.get("content"))),
+        "summary": "".join(text(part, "text") for part in objects(item.get("summary"))),
+        sealed: text(item, "encrypted_content"),
+    }
+    return {**own, **{name: said for name, said in found.items() if said}}
+
+
+def thoughts_of(message: Json) -> list[Json]:
+    """The thoughts of a message."""
+    details = message.get("reasoning_details")
+    if is_array(details) and details and all(is_object(d) and text(d, "type") for d in details):
+        return [_detailed(one) for one in objects(details)]
+    found: list[Json] = []
+    for name in _THOUGHTS:
+        said = text(message, name)
+        if said:
+            item: Json = {
+                "type": "reasoning",
+                "summary": [],
+                "content": [{"type": "reasoning_text", "text": said}],
+            }
+            put(item, MARK, field="" if name == THOUGHT else name)
+            found.append(item)
+    return found
+
+
+def _detailed(detail: Json) -> Json:
+    rest = dict(detail)
+    sealed = "data" if detail["type"] == "reasoning.encrypted" else "signature"
+    names = ("text", "summary", sealed)
+    found = {name: rest.pop(name) for name in names if text(detail, name)}
+    item: Json = {"type": "reasoning", "summary": [], MAKER: "openrouter", DETAILS: rest}
+    if "summary" in found:
+        item["summary"] = [{"type": "summary_text", "text": found["summary"]}]
+    if "text" in found:
+        item["content"] = [{"type": "reasoning_text", "text": found["text"]}]
+    if sealed in found:
+        item["encrypted_content"] = found[sealed]
+    return item
+
+
+# --- what is said --------------------------------------------------------------------------
+
+
+def said_members(item: Json) -> tuple[Json, tuple[int, ...]]:
+    """The members of a message that hold what an item says, and the places of parts left out."""
+    content = item.get("content")
+    if isinstance(content, str):
+        return {"content": content}, ()
+    parts = objects(content)
+    made, gaps = chat_parts(parts)
+    members: Json = {}
+    if made and made[-1].keys() == {"type", "refusal"} and item.get("role") == "assistant":
+        members["refusal"] = made.pop()["refusal"]
+    members["content"] = made or (None if members else [])
+    listed = member(item, MARK).get("parts") is True
+    if len(made) == 1 and made[0].keys() == {"type", "text"} and not listed:
+        members["content"] = made[0]["text"]
+    notes = [_chat_note(one) for part in parts for one in objects(part.get("annotations"))]
+    if notes:
+        members["annotations"] = notes
+    return members, gaps
+
+
+def message_of(message: Json, path: str, *, alone: bool) -> Json | None:
+    """The item of what a message says; None if it says nothing, and is not `alone`."""
+    assistant = message["role"] == "assistant"
+    content, refusal = message.get("content"), message.get("refusal")
+    if content is None or (not content and not alone):
+        content = list[object]()
+    parts = wire_parts(content, path, assistant=assistant)
+    if assistant and isinstance(refusal, str):
+        parts.append({"type": "refusal", "refusal": refusal})
+    if not parts and not alone:
+        return None
+    notes = message.get("annotations")
+    first = next((part for part in parts if part.get("type") == "output_text"), None)
+    if first is not None and is_array(notes):
+        first["annotations"] = [_wire_note(one) for one in objects(notes) if text(one, "type")]
+    status: Json = {"status": "completed"} if assistant else {}
+    item: Json = {"type": "message", **status, "role": message["role"], "content": parts}
+    if is_array(content) and isinstance(said_members(item)[0].get("content"), str):
+        put(item, MARK, parts=True)
+    return item
+
+
+def _chat_note(note: Json) -> Json:
+    """An annotation as Chat writes it, without marks."""
+    rest = {name: one for name, one in note.items() if not name.startswith("perdure:")}
+    if note.get("type") != "url_citation":
+        return rest
+    kind = rest.pop("type")
+    return {"type": kind, "url_citation": rest}
+
+
+def _wire_note(note: Json) -> Json:
+    inner = note.get("url_citation")
+    if note.keys() == {"type", "url_citation"} and is_object(inner) and "type" not in inner:
+        return {"type": "url_citation", **inner}
+    return note
+
+
+# --- calls -----------------------------------------------------------------------------------
+
+
+def call_of(item: Json) -> Json:
+    """A call as Chat writes it."""
+    if item.get("type") != "function_call":
+        return member(item, "call")
+    function: Json = {"name": item.get("name"), "arguments": item.get("arguments")}
+    call: Json = {"id": item.get("call_id"), "type": "function", "function": function}
+    if SIGNATURE in item:
+        call["extra_content"] = {"google": {"thought_signature": item[SIGNATURE]}}
+    return kept(item, MARK, {**call, **member(member(item, MARK), "set")})
+
+
+def is_call(item: Json) -> bool:
+    """Whether an item goes among the calls."""
+    kind = text(item, "type")
+    return kind == "function_call" or (kind.startswith(PREFIX) and is_object(item.get("call")))
+
+
+def calls_of(message: Json) -> list[Json]:
+    """The calls of a message."""
+    return [_call(one) for one in objects(message.get("tool_calls"))]
+
+
+def _call(given: Json) -> Json:
+    match given:
+        case {"id": str(id_), "function": {"name": str(name), "arguments": str(arguments)}}:
+            item: Json = {"type": "function_call", "call_id": id_, "name": name}
+            item |= {"arguments": arguments, "status": "completed"}
+        case _:
+            kind = text(given, "type") or "tool_call"
+            return {"type": f"{PREFIX}{kind}", "status": "completed", "call": given}
+    match given.get("extra_content"):
+        case {"google": {"thought_signature": str(signature)}}:
+            item[SIGNATURE] = signature
+        case _:
+            pass
+    changed, without = difference(call_of(item), given)
+    put(item, MARK, set=changed, without=without)
+    return item

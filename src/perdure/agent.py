@@ -223,6 +223,7 @@ class Agent(Generic[OutputT]):
         *,
         transcript: Transcript | Iterable[Item] = (),
         pending: Sequence[PendingCall] = (),
+        wait: float = 0.0,
     ) -> Session[OutputT]:
         """A live conversation: `async with agent.session() as chat: await chat.send("hi")`.
 
@@ -235,6 +236,8 @@ class Agent(Generic[OutputT]):
                 of which model made its thoughts, and grows with the session.
             pending: What is known of the calls in it that have no output; one that is not listed
                 is taken for a call that may have run.
+            wait: Seconds to wait on entering, while another process drives the session or one that
+                was killed still has its lease, before `Leased` is raised.
 
         Raises:
             ConfigError: It has a transcript and would be recorded.
@@ -242,7 +245,9 @@ class Agent(Generic[OutputT]):
         if (self.store or name) and (transcript or pending):
             raise ConfigError("a recorded session begins from its record, not from a transcript")
         store = self.store or (PROCESS_STORE if name else "")
-        return Session(self, transcript=transcript, pending=pending, name=name, store=store)
+        return Session(
+            self, transcript=transcript, pending=pending, name=name, store=store, wait=wait
+        )
 
     def opened(self, store: str | Store) -> Store:
         """A store, by itself or by its URL; one that a URL names is opened once and kept.

@@ -84,10 +84,12 @@ class Session(Generic[OutputT]):
         pending: Sequence[PendingCall] = (),
         name: str = "",
         store: str | Store = "",
+        wait: float = 0.0,
     ) -> None:
         self._agent = agent
         self._name = name
         self._store = store
+        self._wait = wait
         self._recording: Recording | None = None
         self._transcript = (
             transcript if isinstance(transcript, Transcript) else Transcript(transcript)
@@ -119,7 +121,12 @@ class Session(Generic[OutputT]):
         check_transactional(tools, transacts=isinstance(store, Transactions))
         if self._name:
             recording = await open_named(
-                store, self._name, keep=agent.keep, clock=agent.clock, ids=agent.ids
+                store,
+                self._name,
+                keep=agent.keep,
+                clock=agent.clock,
+                ids=agent.ids,
+                wait=self._wait,
             )
         else:
             recording = await record(store, keep=agent.keep, clock=agent.clock, ids=agent.ids)

@@ -13,11 +13,14 @@ import contextlib
 from collections.abc import Callable
 
 from perdure.clock import boot_time
-from perdure.errors import FenceLost, LeaseExpired, StoreFailed
+from perdure.errors import FenceLost, Leased, LeaseExpired, StoreFailed
 from perdure.log.store import Lease, Leases
 
 RENEWALS = 3
 """How often a lease is renewed within the time that it holds."""
+
+LOOK_AGAIN = (0.02, 0.05, 0.1, 0.25, 0.5)
+"""Seconds between looks at a lease that another has; the last stays."""
 
 
 class Held:
@@ -92,8 +95,28 @@ async def take_lease(
     root: str,
     *,
     holder: str,
+    wait: float = 0.0,
     boot: Callable[[], float] = boot_time,
 ) -> Held:
-    """Take the lease of a root session. Raises as `Leases.lease`."""
-    sent = boot()
-    return Held(store, await store.lease(root, holder=holder), sent=sent, boot=boot)
+    """Take the lease of a root session. Raises as `Leases.lease`.
+
+    Args:
+        store: Whose it is.
+        root: The session.
+        holder: Who takes it.
+        wait: Seconds to wait while another has it. What a killed process held lapses in time.
+        boot: The machine's boot-time clock, in seconds.
+    """
+    end = boot() + wait
+    pauses = iter(LOOK_AGAIN)
+    pause = 0.0
+    while True:
+        sent = boot()
+        try:
+            return Held(store, await store.lease(root, holder=holder), sent=sent, boot=boot)
+        except Leased:
+            left = end - boot()
+            if left <= 0:
+                raise
+        pause = next(pauses, pause)
+        await asyncio.sleep(min(pause, left))  # real time, as that of leases

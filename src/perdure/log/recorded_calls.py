@@ -53,6 +53,11 @@ class Track:
         return self.dispatch is not None and self.dispatch.body["perdure:effect"] != "none"
 
     @property
+    def is_transactional(self) -> bool:
+        """Whether what its tool does commits with its output, so that nothing else tells of it."""
+        return self.dispatch is not None and self.dispatch.body["perdure:effect"] == "transactional"
+
+    @property
     def name(self) -> Json:
         return {"call_id": self.call_id, "target": self.target}
 

@@ -481,7 +481,8 @@ class Recorder:
         track = self._calls.get(event.call_id)
         if track is None:
             return
-        if track.dispatch is not None and (event.output is not None or not event.entered):
+        gave = event.output is not None and not track.is_transactional  # whose has one way (LOG 6)
+        if track.dispatch is not None and (gave or not event.entered):
             self._known.append(Known(event.call_id, track.dispatch, event.output))
         if event.output is None:
             if event.call_id in self._batch:

@@ -204,19 +204,22 @@ async def go_on(
     ids: Ids | None = None,
     origins: Sequence[Session] | None = None,
     held: Held | None = None,
+    wait: float = 0.0,
 ) -> Recording:
     """Take up a session, and mend what a crash left of it (LOG 9). The arguments are `record`'s.
 
     What it was forked from is read from the store, unless `origins` gives it. A child goes on under
-    the lease of its root, which `held` gives.
+    the lease of its root, which `held` gives. Another's lease is waited for, `wait` seconds at
+    most: that of a process that was killed lapses in time.
 
     Raises:
         CorruptLog: The session does not verify; nothing is written to it.
+        Leased: Another driver has it.
         LogError: The store refuses, as its methods say.
     """
     clock, ids = clock or SystemClock(), ids or RandomIds()
     own = held is None
-    held = held or await take_lease(store, session, holder=holder)
+    held = held or await take_lease(store, session, holder=holder, wait=wait)
     try:
         stored = await store.read(session)
         if origins is None:
@@ -281,8 +284,9 @@ async def open_named(
     keep: Keep = visible_to_model,
     clock: Clock | None = None,
     ids: Ids | None = None,
+    wait: float = 0.0,
 ) -> Recording:
-    """Take up the session of a name, or make it. The arguments and errors are `record`'s.
+    """Take up the session of a name, or make it. The arguments are `go_on`'s.
 
     Raises:
         Leased: Another driver has it.
@@ -304,5 +308,12 @@ async def open_named(
         except NameTaken as error:  # somebody was faster
             session = error.session
     return await go_on(
-        store, session, holder=holder, settings=settings, keep=keep, clock=clock, ids=ids
+        store,
+        session,
+        holder=holder,
+        settings=settings,
+        keep=keep,
+        clock=clock,
+        ids=ids,
+        wait=wait,
     )

@@ -1,8 +1,11 @@
-"""A session as lines that a person reads: one for each entry."""
+"""A session as lines that a person reads: one for each entry, or for each thing that happened."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import cast
+
+import msgspec
 
 from perdure.log.context import item_of
 from perdure.log.entries import (
@@ -15,14 +18,21 @@ from perdure.log.entries import (
     DecisionEntry,
     DispatchEntry,
     EndEntry,
+    EnvEntry,
     InfoEntry,
     ItemEntry,
     Json,
     LabelEntry,
     LinkEntry,
+    NotStartedEntry,
+    OutcomeEntry,
+    OwedEntry,
     QueuedEntry,
+    RefusedEntry,
     ResponseEntry,
+    RetryEntry,
     RunEntry,
+    StepEntry,
 )
 from perdure.wire import FunctionCall, FunctionCallOutput, Item, Message, Reasoning, text_of
 
@@ -71,6 +81,136 @@ def entry_line(entry: AnyEntry) -> str:
             return _other(entry)
 
 
+class Teller:
+    """Tells what happened, entry by entry, in the order of a path.
+
+    The loop's own reason for the end of a drive stands in an entry before that end, and both are
+    told at once.
+    """
+
+    __slots__ = ("_end",)
+
+    def __init__(self) -> None:
+        self._end: EndEntry | None = None
+
+    def tell(self, entry: AnyEntry) -> str:
+        """What happened by an entry; empty if the next ones say it."""
+        if entry.erased:
+            return entry_line(entry)
+        if isinstance(entry, EndEntry):
+            self._end = entry
+            return ""
+        end, self._end = self._end, None
+        if end is None or not isinstance(entry, RunEntry) or entry.reason == "error":
+            return entry_line(entry)
+        return _ends(entry.run_id, end.reason, end.cause, entry.pending)
+
+
+# --- what the format has -------------------------------------------------------------------------
+
+
+def _item(entry: ItemEntry) -> str:
+    marks = " (hidden)" if not entry.visible else ""
+    if entry.terminate:
+        marks += " (asks to end the drive)"
+    return item_line(item_of(entry.item)) + marks
+
+
+def _response(entry: ResponseEntry) -> str:
+    words = [f"response of {entry.model or 'a model'}", entry.status]
+    if entry.withheld:
+        words.append("withheld by a guard")
+    error = entry.error
+    if isinstance(error, dict):
+        words.append(str(cast("Json", error).get("message", "")))
+    incomplete = entry.incomplete
+    if isinstance(incomplete, dict):
+        words.append(str(cast("Json", incomplete).get("reason", "")))
+    if entry.usage:
+        words.append(f"{entry.usage.get('total_tokens', '?')} tokens")
+    if entry.attempts > 1:
+        words.append(f"{entry.attempts} attempts")
+    return ", ".join(word for word in words if word)
+
+
+def _config(entry: ConfigEntry) -> str:
+    added = [str(tool.get("name") or tool.get("type")) for tool in entry.tools_added]
+    said = [
+        f"tools {_names(added)}" if added else "",
+        f"without {_names(entry.tools_removed)}" if entry.tools_removed else "",
+        _left_out(entry),
+    ]
+    shown = {"tools_added", "tools_removed", "omit", "model", "replace"}
+    members = entry.members.keys() - shown - _ENVELOPE
+    said += sorted(members - ({"extra"} if not entry.extra else set()))
+    model = f" for {entry.model}" if isinstance(entry.model, str) else ""
+    words = ", ".join(word for word in said if word)
+    return f"settings{model}" + (f": {words}" if words else "")
+
+
+_ENVELOPE = frozenset({"id", "parent", "parents", "ts", "type", "perdure:salt", "perdure:message"})
+
+
+def _left_out(entry: ConfigEntry) -> str:
+    omit = entry.omit if isinstance(entry.omit, dict) else {}
+    items = omit.get("items")
+    count = len(cast("list[object]", items)) if isinstance(items, list) else 0
+    return f"{_count(count, 'item')} left out" if count else ""
+
+
+def _run(entry: RunEntry) -> str:
+    if entry.phase == "start":
+        return f"drive {_drive(entry.run_id)} starts from {entry.source}{_ref(entry.ref)}"
+    return _ends(entry.run_id, entry.reason, entry.ref, entry.pending)
+
+
+def _ends(run_id: str, reason: str, cause: str, pending: Iterable[str]) -> str:
+    waits = ", ".join(pending)
+    waiting = f", waiting: {waits}" if waits else ""
+    return f"drive {_drive(run_id)} ends: {reason}{_ref(cause)}{waiting}"
+
+
+def _drive(run_id: str) -> str:
+    """A drive's name, shortened if it is one of perdure's."""
+    digits = run_id.removeprefix("run_")
+    long = len(digits) == 32 and all(digit in "0123456789abcdef" for digit in digits)
+    return f"run_{digits[:SHORT_ID]}" if long else run_id
+
+
+def _dispatch(entry: DispatchEntry) -> str:
+    words = [f"dispatch of {entry.call_id}"]
+    if entry.effect:
+        words.append(f"effect {entry.effect}")
+    if entry.effect == "keyed" and entry.idempotency_key:
+        words.append(f"key {entry.idempotency_key}")
+    return ", ".join(words)
+
+
+def _decision(entry: DecisionEntry) -> str:
+    by = _by(f"{entry.by} {entry.who}".strip())
+    arguments = entry.arguments or bytes(entry.args).decode()
+    rest = [
+        _ref(entry.reason),
+        f", with {arguments}" if arguments else "",
+        f", on evidence {bytes(entry.evidence).decode()}" if bytes(entry.evidence) else "",
+    ]
+    if entry.suspended:
+        return (
+            f"{entry.call_id} is suspended: its tool waits{_wait(entry.wait)}{_ref(entry.reason)}"
+        )
+    return f"decision on {entry.call_id}: {entry.verdict}{by}{''.join(rest)}"
+
+
+def _wait(wait: Json | None) -> str:
+    """What a tool waits for: the kind first, then what tells it from others of the kind."""
+    if not wait:
+        return ""
+    rest = [
+        str(value) for name, value in wait.items() if name != "kind" and value not in ("", None)
+    ]
+    return f" for {' '.join([str(wait.get('kind', 'something')), *rest])}"
+
+
 def _other(entry: AnyEntry) -> str:
     match entry:
         case LabelEntry():
@@ -84,57 +224,78 @@ def _other(entry: AnyEntry) -> str:
             return f"of branch {short_id(entry.from_)}: {item_line(item_of(entry.summary))}"
         case InfoEntry():
             return f"named {entry.name!r}"
+        case EnvEntry():
+            return f"works in {entry.cwd}" if entry.cwd else "works elsewhere"
+        case OutcomeEntry():
+            return f"judged {short_id(entry.target)}: {_outcome(entry)}"
         case LinkEntry():
             return f"{entry.rel} {entry.session}"
         case CustomEntry():
             return f"{entry.ns} {bytes(entry.data).decode()}"
+        case _:
+            return _of_runs(entry)
+
+
+def _outcome(entry: OutcomeEntry) -> str:
+    passed = {True: "pass", False: "fail", None: ""}[entry.passed]
+    score = "" if entry.score is None else f"{entry.score:g}"
+    return " ".join(word for word in (entry.kind, entry.label, passed, score) if word)
+
+
+# --- what perdure adds ---------------------------------------------------------------------------
+
+
+def _of_runs(entry: AnyEntry) -> str:
+    match entry:
         case EndEntry():
             return f"end: {entry.reason}{_ref(entry.cause)}"
+        case OwedEntry():
+            return f"owed to the queues: {_count(len(entry.queued), 'input')}"
         case ClosedEntry():
-            return f"closed: {entry.status}"
+            return f"closed: {entry.status}{_by(entry.who)}{_ref(entry.cause)}"
+        case RetryEntry():
+            return f"told to go on{_by(entry.who)}{_ref(entry.reason)}"
+        case NotStartedEntry():
+            return f"{entry.call_id} did not start: {short_id(entry.target)} entered no tool"
+        case RefusedEntry():
+            kind = entry.message.partition("/")[0]
+            return f"refused{f' to {kind}' if kind in _TOLD else ''}: {entry.reason}"
+        case StepEntry():
+            effect = f", effect {entry.effect}" if entry.effect else ""
+            return f"step {entry.name} of {entry.call_id} {_PHASES.get(entry.phase, '')}{effect}"
         case _:
-            return entry.type
+            return _unknown(entry)
 
 
-def _item(entry: ItemEntry) -> str:
-    hidden = "" if entry.visible else " (hidden)"
-    return item_line(item_of(entry.item)) + hidden
+_PHASES = {"start": "starts", "end": "ends"}
+
+_TOLD = frozenset({"decide", "resolve", "retry", "cancel"})
+"""What people ask for, as the ids of their messages begin."""
 
 
-def _response(entry: ResponseEntry) -> str:
-    words = [f"response of {entry.model or 'a model'}", entry.status]
-    error = entry.error
-    if isinstance(error, dict):
-        words.append(str(cast("Json", error).get("message", "")))
-    if entry.usage:
-        words.append(f"{entry.usage.get('total_tokens', '?')} tokens")
-    if entry.attempts > 1:
-        words.append(f"{entry.attempts} attempts")
-    return ", ".join(word for word in words if word)
+def _unknown(entry: AnyEntry) -> str:
+    if entry.type != "perdure:result":
+        return entry.type
+    members = entry.members
+    output = item_of(msgspec.Raw(msgspec.json.encode(members.get("output"))))
+    text = output.text if isinstance(output, FunctionCallOutput) else ""
+    return f"result of {members.get('call_id')}, before its place: {text}"
 
 
-def _config(entry: ConfigEntry) -> str:
-    names = [n for n in entry.members if n not in ("id", "parent", "ts", "type", "perdure:salt")]
-    model = f" for {entry.model}" if isinstance(entry.model, str) else ""
-    return f"settings{model}: {', '.join(sorted(names))}"
-
-
-def _run(entry: RunEntry) -> str:
-    if entry.phase == "start":
-        return f"run {entry.run_id} starts from {entry.source}" + _ref(entry.ref)
-    waits = f", waiting: {', '.join(entry.pending)}" if entry.pending else ""
-    return f"run {entry.run_id} ends: {entry.reason}" + _ref(entry.ref) + waits
+# --- words ---------------------------------------------------------------------------------------
 
 
 def _ref(ref: str) -> str:
     return f" ({ref})" if ref else ""
 
 
-def _dispatch(entry: DispatchEntry) -> str:
-    effect = f", effect {entry.effect}" if entry.effect else ""
-    return f"dispatch of {entry.call_id}{effect}"
+def _by(who: str) -> str:
+    return f" by {who}" if who else ""
 
 
-def _decision(entry: DecisionEntry) -> str:
-    by = f" by {entry.by}" if entry.by else ""
-    return f"decision on {entry.call_id}: {entry.verdict}{by}" + _ref(entry.reason)
+def _names(names: Iterable[str]) -> str:
+    return " ".join(names)
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}{'' if number == 1 else 's'}"

@@ -1,0 +1,197 @@
+"""The lines by which a person reads a session."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from perdure.log.entries import TYPES, AnyEntry, UnknownEntry
+from perdure.log.timeline import Teller, entry_line
+from tests.log.building import Built, message
+
+DRIVE = "run_0123456789abcdef0123456789abcdef"
+TARGET = "sha256:" + "ab" * 32
+OUTPUT = {"type": "function_call_output", "call_id": "c1", "output": "ok"}
+
+LINES: list[tuple[str, Mapping[str, object], str]] = [
+    ("item", {"item": message("hello")}, "user: hello"),
+    ("item", {"item": OUTPUT, "visible": False}, "output of c1: ok (hidden)"),
+    (
+        "item",
+        {"item": OUTPUT, "perdure:terminate": True},
+        "output of c1: ok (asks to end the drive)",
+    ),
+    ("response", {"model": "m", "status": "completed"}, "response of m, completed"),
+    (
+        "response",
+        {"status": "completed", "perdure:withheld": True, "usage": {"total_tokens": 3}},
+        "response of a model, completed, withheld by a guard, 3 tokens",
+    ),
+    (
+        "response",
+        {"status": "incomplete", "incomplete": {"reason": "max_output_tokens"}},
+        "response of a model, incomplete, max_output_tokens",
+    ),
+    (
+        "response",
+        {"status": "failed", "error": {"message": "no"}},
+        "response of a model, failed, no",
+    ),
+    (
+        "config",
+        {"model": "m", "tools_added": [{"name": "a"}, {"type": "web"}], "tools_removed": ["b"]},
+        "settings for m: tools a web, without b",
+    ),
+    ("config", {"omit": {"items": [TARGET]}}, "settings: 1 item left out"),
+    ("config", {"extra": {"x": 1}, "instructions": "Be brief."}, "settings: extra, instructions"),
+    ("config", {"replace": True}, "settings"),
+    (
+        "run",
+        {"run_id": DRIVE, "phase": "start", "source": "input"},
+        "drive run_01234567 starts from input",
+    ),
+    (
+        "run",
+        {"run_id": "r", "phase": "end", "reason": "error", "ref": "cut off", "pending": ["c1"]},
+        "drive r ends: error (cut off), waiting: c1",
+    ),
+    ("dispatch", {"call_id": "c1"}, "dispatch of c1"),
+    (
+        "dispatch",
+        {"call_id": "c1", "idempotency_key": "k", "perdure:effect": "once"},
+        "dispatch of c1, effect once",
+    ),
+    (
+        "dispatch",
+        {"call_id": "c1", "idempotency_key": "k", "perdure:effect": "keyed"},
+        "dispatch of c1, effect keyed, key k",
+    ),
+    ("decision", {"call_id": "c1", "verdict": "proceed"}, "decision on c1: proceed"),
+    (
+        "decision",
+        {
+            "call_id": "c1",
+            "verdict": "answer",
+            "by": "human",
+            "reason": "seen",
+            "perdure:who": "ann",
+            "perdure:evidence": {"ledger": ["ch_1"]},
+        },
+        'decision on c1: answer by human ann (seen), on evidence {"ledger":["ch_1"]}',
+    ),
+    (
+        "decision",
+        {"call_id": "c1", "verdict": "proceed", "args": {"a": 1}, "perdure:arguments": '{"a": 1}'},
+        'decision on c1: proceed, with {"a": 1}',
+    ),
+    (
+        "decision",
+        {
+            "call_id": "c1",
+            "verdict": "hold",
+            "by": "policy",
+            "perdure:suspended": True,
+            "perdure:wait": {"kind": "child", "session": "s2"},
+        },
+        "c1 is suspended: its tool waits for child s2",
+    ),
+    (
+        "decision",
+        {"call_id": "c1", "verdict": "hold", "perdure:suspended": True},
+        "c1 is suspended: its tool waits",
+    ),
+    ("queued", {"item": message("more"), "mode": "steer"}, "queued as steer: user: more"),
+    ("label", {"target": TARGET, "label": "good"}, "label good on abababab"),
+    ("label", {"target": TARGET, "label": None}, "label taken back on abababab"),
+    ("info", {"name": "x"}, "named 'x'"),
+    ("env", {"cwd": "/srv"}, "works in /srv"),
+    (
+        "outcome",
+        {"kind": "test", "target": TARGET, "pass": True, "score": 0.5},
+        "judged abababab: test pass 0.5",
+    ),
+    ("link", {"rel": "child", "session": "s2"}, "child s2"),
+    ("custom", {"ns": "acme:x", "data": {"a": 1}}, 'acme:x {"a":1}'),
+    (
+        "compaction",
+        {"first_kept": TARGET, "summary": message("short")},
+        "folded up to abababab: user: short",
+    ),
+    (
+        "branch_summary",
+        {"from": TARGET, "summary": message("left")},
+        "of branch abababab: user: left",
+    ),
+    ("perdure:end", {"reason": "stopped", "cause": "max_turns"}, "end: stopped (max_turns)"),
+    ("perdure:owed", {"queued": [TARGET]}, "owed to the queues: 1 input"),
+    ("perdure:closed", {"status": "done"}, "closed: done"),
+    (
+        "perdure:closed",
+        {"status": "cancelled", "cause": "not wanted", "who": "cy"},
+        "closed: cancelled by cy (not wanted)",
+    ),
+    ("perdure:retry", {"who": "bo", "reason": "once more"}, "told to go on by bo (once more)"),
+    ("perdure:retry", {}, "told to go on"),
+    (
+        "perdure:not_started",
+        {"call_id": "c1", "target": TARGET, "fence": "f"},
+        "c1 did not start: abababab entered no tool",
+    ),
+    (
+        "perdure:refused",
+        {"reason": "the run is over", "perdure:message": "resolve/x"},
+        "refused to resolve: the run is over",
+    ),
+    ("perdure:refused", {"reason": "nobody knows"}, "refused: nobody knows"),
+    (
+        "perdure:step",
+        {"call_id": "c1", "name": "mail", "phase": "start", "effect": "once"},
+        "step mail of c1 starts, effect once",
+    ),
+    (
+        "perdure:result",
+        {"call_id": "c1", "target": TARGET, "output": OUTPUT},
+        "result of c1, before its place: ok",
+    ),
+    ("acme:thing", {"a": 1}, "acme:thing"),
+]
+
+
+def entry(kind: str, body: Mapping[str, object]) -> AnyEntry:
+    built = Built()
+    built.add(kind, body, under=None)
+    return built.session.entries[-1]
+
+
+@pytest.mark.parametrize(("kind", "body", "line"), LINES, ids=[line for *_, line in LINES])
+def test_each_entry_is_told_in_a_few_words(
+    kind: str, body: Mapping[str, object], line: str
+) -> None:
+    assert entry_line(entry(kind, body)) == line
+
+
+def test_every_type_of_entry_has_words_of_its_own() -> None:
+    told = {kind for kind, *_ in LINES}
+    assert told >= TYPES
+    unknown = {kind for kind, *_ in LINES if isinstance(entry(kind, {}), UnknownEntry)}
+    assert unknown == {"acme:thing", "perdure:result"}
+
+
+def test_the_end_of_a_drive_is_told_once_with_the_reason_of_the_loop() -> None:
+    built = Built()
+    built.start("r")
+    built.add("perdure:end", {"run_id": "r", "reason": "stopped", "cause": "max_turns"})
+    built.end("r")
+    teller = Teller()
+    told = [teller.tell(one) for one in built.session.entries]
+    assert told == ["drive r starts from input", "", "drive r ends: stopped (max_turns)"]
+
+
+def test_the_end_that_a_crash_left_is_told_as_the_format_has_it() -> None:
+    built = Built()
+    built.start("r")
+    built.add("perdure:end", {"run_id": "r", "reason": "done"})
+    built.end("r", reason="error")
+    teller = Teller()
+    assert [teller.tell(one) for one in built.session.entries][-1] == "drive r ends: error"

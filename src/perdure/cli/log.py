@@ -167,11 +167,19 @@ def verify(*, session: str, url: str | None) -> int:
 @_store_option
 @click.option("--output", "-o", type=click.Path(dir_okay=False), help="Write it to this file.")
 def export(*, session: str, url: str | None, output: str | None) -> int:
-    """Write a session as JSONL, byte for byte as it was recorded."""
+    """Write a session as JSONL, byte for byte as it was recorded.
+
+    One of whose bodies some were erased is written as its redacted projection, which can be read
+    and not imported.
+    """
     read = _read(session, url, verify=False).session
-    if any(entry.erased for entry in read.entries):
-        raise Unusable("bodies of this session were erased; it cannot be exported as it was")
     lines = [read.header.line, *(entry.line for entry in read.entries)]
+    if any(entry.erased for entry in read.entries):
+        from perdure.log.redaction import redacted
+
+        projected = redacted(read.header, lines[1:])
+        lines = [projected.header.line, *projected.lines]
+        click.echo("bodies were erased: this can be read and not imported", err=True)
     data = b"".join(line + b"\n" for line in lines)
     if output is None:
         sys.stdout.buffer.write(data)

@@ -115,6 +115,10 @@ def _check_places(holding: Holding, rest: Sequence[AnyEntry]) -> None:
             f"session {holding.header.id!r} has the format {holding.header.format!r}, which is "
             "read and never written; continue it in a new session"
         )
+    if rest and holding.header.redacted:
+        raise EntryRefused(
+            f"session {holding.header.id!r} is redacted; it is read and never continued"
+        )
     fresh: set[str] = set()
     for entry in rest:
         if not entry.id or entry.id in fresh or holding.has(entry.id):

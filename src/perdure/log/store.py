@@ -321,6 +321,23 @@ class Erasure(Protocol):
         ...
 
 
+@runtime_checkable
+class Redaction(Protocol):
+    """Removing bodies where every line must hash to its id, as in a file (LOG 8)."""
+
+    async def redact(self, session: str, fence: Fence, entries: Sequence[str]) -> int:
+        """Replace a session by its redacted projection; returns how many still had a body.
+
+        The entries behind the first of them have new ids, and nothing is appended any more.
+
+        Raises:
+            NoSession: There is no such session.
+            NoEntry: An entry is not there.
+            FenceLost: The fence is not in force.
+        """
+        ...
+
+
 class Composed(NamedTuple):
     """What is written with what a transaction function did."""
 

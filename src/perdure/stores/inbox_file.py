@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+from collections.abc import Collection
 from pathlib import Path
 
 import msgspec
@@ -12,7 +13,7 @@ from msgspec import Raw, Struct
 
 from perdure.errors import StoreFailed
 from perdure.log.store import Message, Put
-from perdure.stores.session_file import sync_directory
+from perdure.stores.session_file import replace_file, sync_directory
 
 
 class _Line(Struct, frozen=True, kw_only=True):
@@ -22,6 +23,10 @@ class _Line(Struct, frozen=True, kw_only=True):
 
 
 _LINE = msgspec.json.Decoder(_Line)
+
+
+def _text_of(line: _Line) -> bytes:
+    return msgspec.json.encode(line).replace(b"\n", b" ") + b"\n"
 
 
 class InboxFile:
@@ -80,12 +85,35 @@ class InboxFile:
         if found is not None:
             return Put(found.number, duplicate=True)
         line = _Line(id=message.id, body=Raw(message.body), stop=stop)
-        text = msgspec.json.encode(line).replace(b"\n", b" ") + b"\n"
+        text = _text_of(line)
         try:
             self._append(text)
         except OSError as error:
             raise StoreFailed(f"{str(self._path)!r} could not be written: {error}") from error
         return Put(len(self._messages) + 1)
+
+    def empty(self, messages: Collection[str]) -> None:
+        """Remove the bodies of messages; their ids stay known.
+
+        Raises:
+            StoreFailed: The file could not be written.
+        """
+        with self._lock:
+            known = self._current()
+            if not any(message in known for message in messages):
+                return
+            lines = [
+                _Line(
+                    id=one.id,
+                    body=Raw(b"{}" if one.id in messages else one.body),
+                    stop=one.stop,
+                )
+                for one in known.values()
+            ]
+            try:
+                replace_file(self._path, b"".join(map(_text_of, lines)))
+            except OSError as error:
+                raise StoreFailed(f"{str(self._path)!r} could not be written: {error}") from error
 
     def _append(self, text: bytes) -> None:
         fresh = not self._path.exists()

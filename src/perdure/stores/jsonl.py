@@ -38,9 +38,10 @@ from perdure.errors import (
     UnsupportedFormat,
 )
 from perdure.log.appending import check_append, check_batch, path_lines
-from perdure.log.entries import AnyEntry
+from perdure.log.entries import AnyEntry, decode_entry
 from perdure.log.header import Header
 from perdure.log.ids import PREFIX, digest
+from perdure.log.redaction import REDACTED, redacted
 from perdure.log.store import (
     Appended,
     Fence,
@@ -386,6 +387,29 @@ class JsonlStore:
         with steady(self._root(held).beside(".mutex")):
             held.file.refresh()
             return tuple(held.unconsumed())
+
+    # --- erasing -----------------------------------------------------------------------------
+
+    async def redact(self, session: str, fence: Fence, entries: Sequence[str]) -> int:
+        return await self._run(self._redact, session, fence, tuple(entries))
+
+    def _redact(self, session: str, fence: Fence, entries: Sequence[str]) -> int:
+        held = self._held(session)
+        root = self._root(held)
+        with momentary(root.beside(".mutex")):
+            held.file.refresh()
+            check_lease(root.beside(".lock"), root.header.id, fence)
+            missing = next((entry for entry in entries if not held.has(entry)), None)
+            if missing is not None:
+                raise NoEntry(missing)
+            doomed = [decode_entry(held.file.lines[held.file.places[entry]]) for entry in entries]
+            projected = redacted(held.header, held.file.lines, entries)
+            summary = self._summary(held)
+            held.inbox.empty({entry.message for entry in doomed if entry.message})
+            held.file.replace(projected.header, projected.lines)
+            leaf = projected.ids.get(summary.leaf or "")
+            self._keep_summary(held, msgspec.structs.replace(summary, leaf=leaf))
+            return sum(REDACTED not in entry.members for entry in doomed)
 
     # --- blobs -------------------------------------------------------------------------------
 

@@ -188,11 +188,24 @@ class SessionFile:
                     file.truncate(start)
                 raise
 
+    def replace(self, header: Header, lines: Sequence[bytes]) -> None:
+        """Put other lines in place of all, or none of them.
+
+        Raises:
+            StoreFailed: The file could not be written.
+        """
+        with self._lock:
+            try:
+                self._replace(header, lines)
+            except OSError as error:
+                raise StoreFailed(f"{str(self.path)!r} could not be written: {error}") from error
+
     def _raise_header(self) -> None:
         """Replace the file by one with the format's present name, never in place."""
-        header = raised(self.header)
-        text = b"".join(line + b"\n" for line in (header.line, *self.lines))
-        replace_file(self.path, text)
+        self._replace(raised(self.header), self.lines)
+
+    def _replace(self, header: Header, lines: Sequence[bytes]) -> None:
+        replace_file(self.path, b"".join(line + b"\n" for line in (header.line, *lines)))
         self._state = (0, 0, 0)
         self.refresh()
 

@@ -14,7 +14,7 @@ from perdure.errors import ConfigError, EntryRefused, Leased, NoSession
 from perdure.log.entries import AnyEntry, CompactionEntry, ItemEntry, QueuedEntry, decode_entry
 from perdure.log.reading import read_lines
 from perdure.log.session import Session
-from perdure.log.store import Erasure, Filters, Lease, Listed, Store, Summary
+from perdure.log.store import Erasure, Filters, Lease, Listed, Redaction, Store, Summary
 from perdure.log.timestamps import wall_of
 
 ENDED = frozenset({"done", "stopped", "failed", "cancelled", "aborted", "rolled_back"})
@@ -201,6 +201,8 @@ class Erased(NamedTuple):
 async def erase(store: Store, session: str, entries: Collection[str]) -> list[Erased]:
     """Remove the bodies of entries, of their copies, and of both in every fork; hashes stand.
 
+    A session in a file becomes its redacted projection instead: ids change, and it is over.
+
     Copies are what was queued and became an item, and what a compaction pinned or summarises in
     the same bytes. What a tool or a sub-agent's session made of it is another text, and stays.
 
@@ -211,7 +213,7 @@ async def erase(store: Store, session: str, entries: Collection[str]) -> list[Er
         EntryRefused: There is nothing to erase.
         Leased: The session, or a fork of it, is driven.
     """
-    if not isinstance(store, Erasure):
+    if not isinstance(store, Erasure | Redaction):
         raise ConfigError(f"{type(store).__name__} cannot erase")
     if not entries:
         raise EntryRefused("name the entries to erase")
@@ -231,11 +233,13 @@ async def erase(store: Store, session: str, entries: Collection[str]) -> list[Er
 
 
 async def _erase(store: Store, root: str, session: Session, doomed: Collection[str]) -> int:
-    if not isinstance(store, Erasure):
-        return 0
+    ordered = sorted(doomed, key=session.place)
     async with leased(store, root, "erase") as lease:
-        ordered = sorted(doomed, key=session.place)
-        return await store.erase(session.id, lease.fence, ordered)
+        if isinstance(store, Erasure):
+            return await store.erase(session.id, lease.fence, ordered)
+        if isinstance(store, Redaction):
+            return await store.redact(session.id, lease.fence, ordered)
+    return 0
 
 
 def copies_of(session: Session, entries: Collection[str]) -> set[str]:

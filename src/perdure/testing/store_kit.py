@@ -35,7 +35,16 @@ from perdure.errors import (
 from perdure.log.entries import ERASED, MESSAGE, AnyEntry
 from perdure.log.header import Header, Origin, RunIdentity, new_header
 from perdure.log.reading import read_lines
-from perdure.log.store import Erasure, Fence, Filters, Lease, Message, Store, Summary
+from perdure.log.store import (
+    Erasure,
+    Fence,
+    Filters,
+    Lease,
+    Message,
+    Redaction,
+    Store,
+    Summary,
+)
 from perdure.log.timestamps import timestamp
 from perdure.log.writing import Draft, seal
 
@@ -661,6 +670,28 @@ async def erasing_keeps_hashes(store: Store) -> None:
         await store.erase("s1", lease.fence, ["sha256:no"])
     with _refused(FenceLost):
         await store.erase("s1", Fence(0, ""), [batch[0].id])
+
+
+@_check
+async def redacting_leaves_a_session_to_read(store: Store) -> None:
+    """LOG 8: the body is gone, what is left verifies and goes on no more. Where the store can."""
+    if not isinstance(store, Redaction):
+        return
+    lease, batch = await _made(store, entries=3)
+    for entries, fence in ((["sha256:no"], lease.fence), ([batch[0].id], Fence(0, ""))):
+        with _refused(NoEntry, FenceLost):
+            await store.redact("s1", fence, entries)
+    assert await _lines(store) == [entry.line for entry in batch]
+    assert await store.redact("s1", lease.fence, [batch[1].id]) == 1
+    stored = await store.read("s1")
+    assert stored.header.redacted
+    assert b'"data":null' in stored.lines[1]
+    reading = read_lines(stored.header, stored.lines)
+    assert reading.faults == ()
+    assert [entry.type for entry in reading.session.entries] == [entry.type for entry in batch]
+    assert stored.lines[0] == batch[0].line
+    with _refused(EntryRefused):
+        await store.append("s1", 3, lease.fence, chain(1, under=reading.session.leaf, first=9))
 
 
 # --- opening again --------------------------------------------------------------------

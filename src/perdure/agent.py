@@ -249,6 +249,24 @@ class Agent(Generic[OutputT]):
             self, transcript=transcript, pending=pending, name=name, store=store, wait=wait
         )
 
+    def as_tool(self, name: str = "", description: str = "") -> Tool:
+        """This agent as a tool of another: it gets a task and gives its answer.
+
+        In a recorded run its work is a session of its own, under the run of whoever calls it: it
+        survives a crash with it, and what it waits for is shown on the run's `pending`, with the
+        path that leads to it.
+
+        Args:
+            name: The tool's name; the agent's unless given.
+            description: What the model reads of it; the agent's unless given.
+
+        Raises:
+            ConfigError: No tool can have the name.
+        """
+        from perdure.durable import AgentTool
+
+        return AgentTool(self, name or self.name, description or self.description)
+
     def opened(self, store: str | Store) -> Store:
         """A store, by itself or by its URL; one that a URL names is opened once and kept.
 

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
+from perdure import durable
 from perdure.clock import Clock, Ids, RandomIds, SystemClock
 from perdure.durable import (
+    DEFAULT_CONCURRENCY,
+    DEFAULT_EVERY,
+    Recovered,
+    Recovering,
+    Recovery,
     RunState,
     Said,
     Target,
@@ -27,6 +33,7 @@ from perdure.log import AnyEntry, Filters, Listed, Store, decode_entry
 from perdure.tools import ToolSet
 
 if TYPE_CHECKING:
+    from perdure.agent import Agent
     from perdure.stores.kept import KeptStores
 
 LOOK_AGAIN = 0.25
@@ -270,6 +277,71 @@ class Runs:
         """Close the store that a URL opened on the running event loop."""
         if self._kept is not None:
             await self._kept.aclose()
+
+
+# --- recovery --------------------------------------------------------------------------------
+
+
+async def recover(
+    *agents: Agent[Any],
+    store: str | Store = "",
+    concurrency: int = DEFAULT_CONCURRENCY,
+) -> list[Recovered]:
+    """Drive every run of these agents that wants a driver and has none, once.
+
+    A run wants one when its process died, when it failed, when its time has come, or when somebody
+    has told it something. One that waits for a person is left alone, and so is one that is driven.
+
+    Args:
+        agents: Whose runs. A run knows its agent by name, so names must differ.
+        store: Where they are; the first agent's store unless given.
+        concurrency: How many are driven at once.
+
+    Raises:
+        ConfigError: No agent is given, two share a name, or there is no store.
+        LogError: The store could not say which runs there are.
+    """
+    return await durable.recover(
+        agents, _store_of(agents, store), Recovery(concurrency=concurrency)
+    )
+
+
+def recovering(
+    *agents: Agent[Any],
+    store: str | Store = "",
+    every: float = DEFAULT_EVERY,
+    concurrency: int = DEFAULT_CONCURRENCY,
+    on_recovered: Callable[[Recovered], None] | None = None,
+) -> Recovering:
+    """Recover again and again, in the background of an `async with` block.
+
+    Example:
+        `async with recovering(agent): await serve()`
+
+    Leaving the block tells the drives to stop, waits for them to wind down, and gives their leases
+    back, so that another process can go on at once.
+
+    Args:
+        agents: Whose runs. A run knows its agent by name, so names must differ.
+        store: Where they are; the first agent's store unless given.
+        every: Seconds between two looks. A run that failed is tried again after a growing pause.
+        concurrency: How many are driven at once.
+        on_recovered: Hears of each run that was driven.
+
+    Raises:
+        ConfigError: No agent is given, two share a name, or there is no store.
+    """
+    recovery = Recovery(concurrency=concurrency, on_recovered=on_recovered)
+    return Recovering(agents, _store_of(agents, store), every=every, recovery=recovery)
+
+
+def _store_of(agents: Sequence[Agent[Any]], store: str | Store) -> Store:
+    if not agents:
+        raise ConfigError("name the agents whose runs are to be recovered")
+    url = store or agents[0].store
+    if not url:
+        raise ConfigError("the agent has no store; give one")
+    return agents[0].opened(url)
 
 
 def _summary(listed: Listed) -> RunSummary:

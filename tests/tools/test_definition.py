@@ -201,6 +201,8 @@ class Talkative:
         self.timeout = 3.0
         self.annotations = ToolAnnotations(title="Talk")
         self.secrets = {"key": "env:KEY"}
+        self.subsession = True
+        self.reconciler = lambda call: None
 
     async def execute(self, call: Call) -> ToolResult:
         return ToolResult("")

@@ -8,8 +8,17 @@ said what came of it; to say so is to *resolve* it. A run is *over* when an entr
 """
 
 from perdure.durable.byid import Ran, go_on_with, run_by_id
-from perdure.durable.driven import Driven
+from perdure.durable.children import AgentTool
+from perdure.durable.driven import Driven, SubAgent
 from perdure.durable.driver import Driving, Rested, drive_until_rest
+from perdure.durable.recovery import (
+    DEFAULT_CONCURRENCY,
+    DEFAULT_EVERY,
+    Recovered,
+    Recovering,
+    Recovery,
+    recover,
+)
 from perdure.durable.starting import begin_run
 from perdure.durable.state import RunState, find_run, read_run, state_of, waiting_calls
 from perdure.durable.telling import (
@@ -23,18 +32,26 @@ from perdure.durable.telling import (
 )
 
 __all__ = [
+    "DEFAULT_CONCURRENCY",
+    "DEFAULT_EVERY",
+    "AgentTool",
     "Driven",
     "Driving",
     "Ran",
+    "Recovered",
+    "Recovering",
+    "Recovery",
     "Rested",
     "RunState",
     "Said",
+    "SubAgent",
     "Target",
     "begin_run",
     "drive_until_rest",
     "find_run",
     "go_on_with",
     "read_run",
+    "recover",
     "run_by_id",
     "state_of",
     "tell_approve",

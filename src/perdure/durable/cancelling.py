@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 
 from msgspec import Raw
 
 from perdure.clock import Ids
 from perdure.durable.messages import Cancel
-from perdure.log import Call, Draft, Message, Recording, View
+from perdure.log import Call, Draft, Filters, Listed, Message, Recording, Store, View, go_on
 from perdure.log.entries import MESSAGE, Json
 from perdure.loop.answers import CHECK_FIRST
 from perdure.wire import encode, function_call_output
@@ -24,15 +24,43 @@ UNKNOWN = f"Error: the run was cancelled, and the outcome of this call is unknow
 
 async def cancel_run(recording: Recording, message: Message, told: Cancel, *, ids: Ids) -> None:
     """Close a run for good, as the stop that waits in its inbox asks."""
-    view = recording.view
-    if view.calls.open:
-        run_id = ids.new("run_")
-        start: Json = {"run_id": run_id, "phase": "start", "source": "resume"}
-        calls = [draft for call in view.calls.open.values() for draft in _closed(call)]
-        _ = recording.recorder.appender.add([Draft("run", start), *calls])
-        _ = recording.recorder.appender.add(lambda view: _end(view, run_id))
+    _close_calls(recording, ids)
     members = {"status": CANCELLED, "cause": told.reason, "who": told.who, MESSAGE: message.id}
     await recording.append(Draft("perdure:closed", {n: v for n, v in members.items() if v}))
+
+
+async def cancel_children(recording: Recording, *, ids: Ids) -> None:
+    """Close every session below a root that is not over, the last made first."""
+    root = recording.session.id
+    below = [listed.id async for listed in _tree(recording.store, root) if listed.id != root]
+    for child in reversed(below):
+        open_child = await go_on(recording.store, child, ids=ids, held=recording.held)
+        if open_child.view.closed is None:
+            _close_calls(open_child, ids)
+            await open_child.append(Draft("perdure:closed", {"status": CANCELLED}))
+
+
+async def _tree(store: Store, root: str) -> AsyncIterator[Listed]:
+    after = ""
+    while True:
+        page = await store.list(Filters(root=root), after=after)
+        for listed in page.sessions:
+            yield listed
+        if not page.after:
+            return
+        after = page.after
+
+
+def _close_calls(recording: Recording, ids: Ids) -> None:
+    """Close the open calls, in a drive of their own, which decisions need (LOG 3.6)."""
+    view = recording.view
+    if not view.calls.open:
+        return
+    run_id = ids.new("run_")
+    start: Json = {"run_id": run_id, "phase": "start", "source": "resume"}
+    calls = [draft for call in view.calls.open.values() for draft in _closed(call)]
+    _ = recording.recorder.appender.add([Draft("run", start), *calls])
+    _ = recording.recorder.appender.add(lambda view: _end(view, run_id))
 
 
 def _closed(call: Call) -> list[Draft]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from perdure.clock import Clock, Ids
 from perdure.log import Recording
@@ -16,7 +16,7 @@ from perdure.loop import (
     Transcript,
     Trigger,
 )
-from perdure.tools import ToolSet
+from perdure.tools import Tool, ToolSet
 from perdure.wire import Item
 
 
@@ -70,4 +70,14 @@ class Driven(Protocol):
         Raises:
             ConfigError: It could not send a request; nothing has happened.
         """
+        ...
+
+
+@runtime_checkable
+class SubAgent(Tool, Protocol):
+    """A tool behind which an agent works in a session of its own."""
+
+    @property
+    def driven(self) -> Driven:
+        """The agent."""
         ...

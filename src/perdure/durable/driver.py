@@ -12,11 +12,13 @@ import dataclasses
 from collections.abc import AsyncGenerator, Callable
 from typing import Literal, TypeAlias
 
-from perdure.durable.cancelling import cancel_run
+from perdure.durable.cancelling import cancel_children, cancel_run
 from perdure.durable.consuming import Authority, Taken, consume
 from perdure.durable.driven import Driven
 from perdure.durable.late import late_sink, report_unrecorded
 from perdure.durable.plan import Close, Drive, Outlook, Rest, plan, turns_left
+from perdure.durable.readiness import ready_calls
+from perdure.durable.reconciling import reconcile
 from perdure.errors import FenceLost, LeaseExpired, StaleVersion
 from perdure.log import Draft, Recording
 from perdure.loop import Broadcast, DriveHandle, Opening, RunEnd, Trigger
@@ -101,11 +103,14 @@ async def drive_until_rest(driven: Driven, recording: Recording, driving: Drivin
             recording = recording.again()
             continue
         if taken.cancel is not None:
+            await cancel_children(recording, ids=driven.ids)
             await cancel_run(recording, *taken.cancel, ids=driven.ids)
             recording = recording.again()
             continue
         outlook = await _outlook(driven, recording)
         step = plan(outlook, taken.answers)
+        if isinstance(step, Rest) and step.status == "halted":
+            step = plan(outlook, await reconcile(_authority(driven, recording), outlook.tools))
         driving.at("planned")
         if driving.control.cause is not None and isinstance(step, Drive):
             return Rested(status="aborted", end=end)
@@ -127,15 +132,21 @@ async def _take(driven: Driven, recording: Recording) -> Taken:
     messages = await recording.store.unconsumed(recording.session.id)
     if not messages:
         return Taken()
-    return consume(Authority(view=recording.view, now=driven.clock.wall()), messages)
+    return consume(_authority(driven, recording), messages)
+
+
+def _authority(driven: Driven, recording: Recording) -> Authority:
+    return Authority(view=recording.view, now=driven.clock.wall())
 
 
 async def _outlook(driven: Driven, recording: Recording) -> Outlook:
+    tools = await driven.tools_now()
     return Outlook(
         session=recording.session,
         view=recording.view,
-        tools=await driven.tools_now(),
+        tools=tools,
         max_turns=driven.max_turns,
+        ready=await ready_calls(recording.store, recording.view, tools),
     )
 
 
@@ -200,6 +211,9 @@ async def _watch(recording: Recording, handle: DriveHandle, poll: float) -> None
 
 
 async def _told_to_stop(recording: Recording, end: RunEnd) -> bool:
+    """Whether a stop waits that this driver takes up: the root's, not a child's."""
+    if recording.session.id != recording.lease.root:
+        return False
     return not isinstance(end.error, LOST) and await _stop_waits(recording)
 
 

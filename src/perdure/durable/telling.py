@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from perdure.clock import Clock, Ids
-from perdure.durable.cancelling import cancel_run
+from perdure.durable.cancelling import cancel_children, cancel_run
 from perdure.durable.consuming import (
     Authority,
     consume,
@@ -211,6 +211,7 @@ async def _close_now(store: Store, session: str, *, clock: Clock, ids: Ids) -> N
         authority = Authority(view=recording.view, now=clock.wall())
         taken = consume(authority, [one for one in messages if one.stop])
         if taken.cancel is not None:
+            await cancel_children(recording, ids=ids)
             await cancel_run(recording, *taken.cancel, ids=ids)
     finally:
         await recording.close()

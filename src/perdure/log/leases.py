@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import socket
 from collections.abc import Callable
 
 from perdure.clock import boot_time
@@ -103,10 +105,11 @@ async def take_lease(
     Args:
         store: Whose it is.
         root: The session.
-        holder: Who takes it.
+        holder: Who takes it; this process, by its number and machine, if empty.
         wait: Seconds to wait while another has it. What a killed process held lapses in time.
         boot: The machine's boot-time clock, in seconds.
     """
+    holder = holder or f"process {os.getpid()} on {socket.gethostname()}"
     end = boot() + wait
     pauses = iter(LOOK_AGAIN)
     pause = 0.0

@@ -15,6 +15,7 @@ from msgspec import Raw
 from perdure.errors import EntryRefused, NotIJson
 from perdure.log.calls import Call
 from perdure.log.entries import MESSAGE, Json
+from perdure.log.ids import subsession_id
 from perdure.log.writing import Draft
 from perdure.loop import Answer, Provenance, ToolDecision, ToolDispatch, ToolStart
 from perdure.wire import FunctionCallOutput, canonicalize
@@ -23,6 +24,9 @@ RUN_AGAIN = "run again"
 """Why a call runs again if nobody said."""
 
 NO_REASON = "call rejected"
+
+SUBSESSION = "subsession"
+"""The relation of a link to a sub-agent's session."""
 
 
 @dataclasses.dataclass(slots=True, kw_only=True, eq=False)
@@ -65,9 +69,13 @@ class Track:
 class CallTracks:
     """The calls of a path that have no output yet, and those of this drive."""
 
-    def __init__(self, calls: Iterable[Call] = ()) -> None:
+    def __init__(
+        self, calls: Iterable[Call] = (), *, session: str = "", linked: Iterable[str] = ()
+    ) -> None:
         self._tracks = {call.call_id: _track_of(call) for call in calls}
         self._dispatches: dict[str, Draft] = {}
+        self._session = session
+        self._linked = set(linked)
 
     def get(self, call_id: str) -> Track | None:
         return self._tracks.get(call_id)
@@ -158,7 +166,16 @@ class CallTracks:
         )
         track.held, track.released = False, False
         self._dispatches[event.call_id] = track.dispatch
-        return [*again, track.dispatch]
+        return [*self._link(event), *again, track.dispatch]
+
+    def _link(self, event: ToolDispatch) -> list[Draft]:
+        """The link to the session of a sub-agent, which stands before its call's dispatch."""
+        if not event.subsession or event.call_id in self._linked:
+            return []
+        self._linked.add(event.call_id)
+        child = subsession_id(self._session, event.call_id)
+        body = {"rel": SUBSESSION, "session": child, "call_id": event.call_id}
+        return [Draft("link", body)]
 
     def dispatch_of(self, call_id: str) -> str:
         """The entry of the last dispatch that this recorder wrote for a call; empty if none."""

@@ -8,7 +8,7 @@ is another. Nothing waits here; who has to know awaits the ticket.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Raw
 
@@ -16,7 +16,8 @@ from perdure.clock import Clock, Ids
 from perdure.errors import EntryRefused, Guard
 from perdure.log.appender import Appender, AppendTicket, Writing
 from perdure.log.calls import CallsFold
-from perdure.log.entries import MESSAGE, Json, RunEntry
+from perdure.log.entries import MESSAGE, Json, LinkEntry, RunEntry
+from perdure.log.ids import ParentRef
 from perdure.log.path import View
 from perdure.log.recorded_bodies import (
     CUT,
@@ -62,6 +63,9 @@ from perdure.wire import (
     Response,
     encode,
 )
+
+if TYPE_CHECKING:
+    from perdure.log.recording import Recording
 
 Keep = Callable[[Item], bool]
 
@@ -142,7 +146,16 @@ class Recorder:
         self._settings = settings
         self._keep = keep
         self._may_enter = may_enter
-        self._calls = CallTracks(appender.view.calls.open.values())
+        path = appender.view.path
+        self._calls = CallTracks(
+            appender.view.calls.open.values(),
+            session=appender.session.id,
+            linked=[one.call_id for one in path if isinstance(one, LinkEntry)],
+        )
+        self.recording: Recording | None = None
+        """The recording whose ledger it is."""
+        self.leaves: dict[str, ParentRef] = {}
+        """The last entry of the sub-agent's session that a call's output came from, by call."""
         self._queued: dict[str, Owed] = {}
         starts = (entry for entry in reversed(appender.view.path) if isinstance(entry, RunEntry))
         self._base = next((start.config_base for start in starts if start.config_base), "")
@@ -535,7 +548,9 @@ class Recorder:
             return
         before = self._calls.before_output(item, event.answer)
         source = original_output(landed) if landed is not None else item
-        draft = Draft("item", {"item": Raw(encode(source))})
+        leaf = self.leaves.get(item.call_id)
+        parents = (leaf,) if leaf is not None else ()
+        draft = Draft("item", {"item": Raw(encode(source))}, parents=parents)
         if event.hidden:
             draft.body["visible"] = False
         if event.answer is not None and event.answer.provenance is not None:

@@ -57,6 +57,7 @@ class Recording:
         """Makes it anew from the record, after its driver wrote entries of its own."""
         self.store = store
         self.held = held
+        recorder.recording = self
         self.recorder = recorder
         """The ledger for `perdure.loop.begin`."""
         self.session = recorder.appender.session
@@ -164,7 +165,7 @@ async def record(
     *,
     header: Header | None = None,
     name: str = "",
-    holder: str = "perdure",
+    holder: str = "",
     settings: Request | None = None,
     keep: Keep = visible_to_model,
     clock: Clock | None = None,
@@ -176,7 +177,7 @@ async def record(
         store: Where.
         header: What it is; a fresh id by default.
         name: A name by which to find it again.
-        holder: Who drives it, for those who find it leased.
+        holder: Who drives it, for those who find it leased; this process unless given.
         settings: The settings of its drives, so that they stand first.
         keep: Which items a model is shown.
         clock: Where timestamps come from.
@@ -197,7 +198,7 @@ async def go_on(
     store: Store,
     session: str,
     *,
-    holder: str = "perdure",
+    holder: str = "",
     settings: Request | None = None,
     keep: Keep = visible_to_model,
     clock: Clock | None = None,
@@ -279,7 +280,7 @@ async def open_named(
     store: Store,
     name: str,
     *,
-    holder: str = "perdure",
+    holder: str = "",
     settings: Request | None = None,
     keep: Keep = visible_to_model,
     clock: Clock | None = None,

@@ -104,7 +104,7 @@ def _cut_items(view: View) -> list[ItemEntry]:
     ids = frozenset(view.unclaimed)
     last = view.drives.response
     if not ids and last is not None and (last.error or last.incomplete):
-        ids = _unanswered(view, last)
+        ids = _unanswered(view, last) or _last_word(view, last)
     return [entry for entry in view.path if isinstance(entry, ItemEntry) and entry.id in ids]
 
 
@@ -118,6 +118,17 @@ def _unanswered(view: View, response: ResponseEntry) -> frozenset[str]:
             own.append(entry.id)
     calls = [view.calls.of_entry(entry) for entry in own]
     return frozenset(own) if any(call and not call.output for call in calls) else frozenset()
+
+
+def _last_word(view: View, response: ResponseEntry) -> frozenset[str]:
+    """The items of a cut answer that the path ends with: no model goes on after its own word."""
+    own: list[str] = []
+    for entry in reversed(view.path):
+        if isinstance(entry, ItemEntry):
+            if not entry.response or entry.response != response.response_id:
+                break
+            own.append(entry.id)
+    return frozenset(own)
 
 
 def _reject(call: Call) -> list[Draft]:

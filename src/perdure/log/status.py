@@ -63,9 +63,18 @@ def paused_status(calls: CallsFold) -> Paused:
     return "halted" if any(map(is_halted, calls.open.values())) else _waiting_status(calls)
 
 
-def _waiting_status(calls: CallsFold) -> Literal["input_required", "suspended"]:
-    held = [call for call in calls.open.values() if call.waits]
-    return "suspended" if held and all(call.suspended for call in held) else "input_required"
+def _waiting_status(calls: CallsFold) -> Paused:
+    held = {_held_status(call) for call in calls.open.values() if call.waits}
+    if "halted" in held:
+        return "halted"
+    return "suspended" if held == {"suspended"} else "input_required"
+
+
+def _held_status(call: Call) -> str:
+    """How a held call waits; a sub-agent's waits as the sub-agent does."""
+    if not call.suspended:
+        return "input_required"
+    return str((call.decisions[-1].wait or {}).get("status") or "suspended")
 
 
 def _of_end(drive: Drive, calls: CallsFold) -> str:

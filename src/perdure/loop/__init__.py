@@ -18,7 +18,7 @@ from perdure.loop.answers import (
     refuse,
 )
 from perdure.loop.barrier import Subscriber
-from perdure.loop.broadcast import Broadcast, Cursor
+from perdure.loop.broadcast import Broadcast, Cursor, Replay
 from perdure.loop.callids import CallIds
 from perdure.loop.config import (
     DEFAULT_GRACE,
@@ -29,7 +29,14 @@ from perdure.loop.config import (
     ToolRecorder,
     visible_to_model,
 )
-from perdure.loop.context import DriveScope, current_run_id, drive_scope, holds_up, invoke
+from perdure.loop.context import (
+    DriveScope,
+    LoopPort,
+    current_run_id,
+    drive_scope,
+    holds_up,
+    invoke,
+)
 from perdure.loop.decisions import Action, Decider, Provenance, ToolDecision
 from perdure.loop.decorators import (
     after_tool_call,
@@ -125,6 +132,7 @@ __all__ = [
     "ItemUpdate",
     "Items",
     "Ledger",
+    "LoopPort",
     "MessageInfo",
     "Middleware",
     "Model",
@@ -142,6 +150,7 @@ __all__ = [
     "Queued",
     "Queues",
     "Reason",
+    "Replay",
     "ResponseEnd",
     "Retry",
     "RunEnd",

@@ -50,7 +50,7 @@ from perdure.tools import (
     error_result,
     parse_arguments,
 )
-from perdure.tools.tool import timeout_of
+from perdure.tools.tool import is_subsession, timeout_of
 from perdure.wire import FunctionCall, FunctionCallOutput, function_call_output, text_of
 
 SKIPPED = "Error: skipped: the user spoke"
@@ -342,6 +342,7 @@ class _Hooks(BatchHooks):
             effect=slot.effect,
             idempotency_key=slot.key,
             lasts=_lasts(job, self._drive.config.grace),
+            subsession=job.tool is not None and is_subsession(job.tool),
             parent=slot.info.parent,
         )
         with self._failing():

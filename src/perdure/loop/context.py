@@ -13,6 +13,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, TypeVar
 
 from perdure.errors import CallEnded, ConfigError
+from perdure.loop.ledger import Ledger
 from perdure.loop.transcript import Items
 from perdure.loop.trigger import Trigger
 from perdure.tools import Call, ToolResult, current_call
@@ -114,6 +115,16 @@ class LoopPort:
         self._drive = drive
         self._nested: set[asyncio.Task[ToolResult]] = set()
         self._closed = False
+
+    @property
+    def fence(self) -> str:
+        """The fence of the driver."""
+        return self._drive.config.fence
+
+    @property
+    def ledger(self) -> Ledger:
+        """What the drive is written to."""
+        return self._drive.delivery.ledger
 
     async def write_record(self, call: Call, namespace: str, data: object) -> None:
         """Hand a record to the drive's recorder, if it has one."""

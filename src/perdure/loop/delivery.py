@@ -35,6 +35,11 @@ class Delivery:
         self._lock = asyncio.Lock()
         self._last: Ticket | None = None
 
+    @property
+    def ledger(self) -> Ledger:
+        """Where the events are written down."""
+        return self._ledger
+
     async def deliver(self, event: Event) -> None:
         """Deliver an event without waiting until it is durable."""
         if self._barrier.anybody or self._queues.has_reports:

@@ -80,7 +80,13 @@ QueueMode = Literal["steer", "follow_up", "deliver"]
 
 class _Event(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str
-    durable: ClassVar[bool] = False
+    replayed: bool = False
+    """It was read from a record, and did not happen just now."""
+
+    @property
+    def durable(self) -> bool:
+        """Whether what it tells is safe."""
+        return self.replayed
 
 
 class RunStart(_Event, frozen=True, kw_only=True):
@@ -217,6 +223,8 @@ class ToolDispatch(_Event, frozen=True, kw_only=True):
     idempotency_key: str
     lasts: float | None = None
     """Seconds after which the tool has ended, its grace among them; None without a timeout."""
+    subsession: bool = False
+    """The tool works in a session of its own."""
     parent: str = ""
 
 
@@ -273,7 +281,6 @@ class RunEnd(_Event, frozen=True, kw_only=True):
     """
 
     type: ClassVar[Literal["run_end"]] = "run_end"
-    durable: ClassVar[bool] = True
     items: tuple[Item, ...]
     """What the drive added to the transcript."""
     reason: Reason
@@ -290,6 +297,10 @@ class RunEnd(_Event, frozen=True, kw_only=True):
     """How many turns asked the model."""
     usage: Usage = NO_USAGE
     """The sum over the responses of the drive, as far as their servers said."""
+
+    @property
+    def durable(self) -> bool:
+        return True
 
     @property
     def answer(self) -> str:

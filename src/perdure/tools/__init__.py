@@ -32,6 +32,10 @@ from perdure.tools.result import ToolResult, error_result, to_result
 from perdure.tools.schema import json_schema
 from perdure.tools.secret import Secret
 from perdure.tools.tool import (
+    Found,
+    NeverRan,
+    Reconciled,
+    Reconciler,
     Tool,
     ToolAnnotations,
     Traits,
@@ -57,11 +61,15 @@ __all__ = [
     "Elicitor",
     "Enter",
     "Executor",
+    "Found",
     "Job",
+    "NeverRan",
     "Outcome",
     "ProgressInfo",
     "Question",
     "RawTool",
+    "Reconciled",
+    "Reconciler",
     "Reply",
     "Rows",
     "Secret",

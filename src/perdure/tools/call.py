@@ -143,6 +143,7 @@ class Call:
 
     __slots__ = (
         "__weakref__",
+        "_keys",
         "_loop",
         "_on_progress",
         "_port",
@@ -180,6 +181,7 @@ class Call:
         self._port = port
         self._on_progress = on_progress
         self._loop = _running_loop()
+        self._keys: dict[str, int] = {}
 
     def __repr__(self) -> str:
         return f"<Call {self.id!r} of {self.name!r}{', ended' if self._state.closed else ''}>"
@@ -217,6 +219,37 @@ class Call:
             self._on_progress(partial)
         else:
             self._loop.call_soon_threadsafe(self._on_progress, partial)
+
+    @property
+    def fence(self) -> str:
+        """What tells the driver in force from all others, for systems that can compare it.
+
+        A driver that lost its lease while it slept may still be inside its tool (LOG 2.2); whoever
+        is handed the fence can refuse all but the newest. Empty where nothing is recorded.
+        """
+        return str(getattr(self._port, "fence", ""))
+
+    def next_key(self, name: str) -> str:
+        """A key for one operation of the call: the same when the call runs again.
+
+        It is made of the call's own key, the name, and how often the name was asked for before, so
+        a tool that asks in the same order gets the same keys. Operations that run at once need
+        names of their own.
+
+        Args:
+            name: What the operation is called.
+
+        Raises:
+            CallEnded: The call has ended.
+            ConfigError: The name is empty, or the call has no key of its own.
+        """
+        self._check_open()
+        if not name:
+            raise ConfigError("next_key() needs a name")
+        if not self.idempotency_key:
+            raise ConfigError(f"call {self.id!r} has no key, so none can be made of it")
+        place = self._keys[name] = self._keys.get(name, 0) + 1
+        return f"{self.idempotency_key}/{name}/{place}"
 
     async def write_record(self, namespace: str, data: object) -> None:
         """Put a record of the tool's own into the log; it returns when the record is durable.

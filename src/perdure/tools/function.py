@@ -20,6 +20,7 @@ from perdure.tools.signature import Signature, read_signature
 from perdure.tools.threads import start_thread
 from perdure.tools.tool import (
     NO_ANNOTATIONS,
+    Reconciler,
     Tool,
     ToolAnnotations,
     check_name,
@@ -46,6 +47,7 @@ class TypedTool(Generic[P, R_co]):
     resource: str | None = None
     timeout: float | None = None
     annotations: ToolAnnotations = NO_ANNOTATIONS
+    reconciler: Reconciler | None = dataclasses.field(default=None, repr=False)
     signature: Signature = dataclasses.field(repr=False)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
@@ -55,6 +57,16 @@ class TypedTool(Generic[P, R_co]):
     def secrets(self) -> Mapping[str, str]:
         """The references of the secret parameters."""
         return {name: secret.reference for name, secret in self.signature.secrets.items()}
+
+    def reconcile(self, look_up: Reconciler) -> Reconciler:
+        """Say how to find out what came of a call that may have run, before a person is asked.
+
+        As a decorator: `@charge.reconcile`. The function gets the call's handle, with the
+        arguments and the idempotency key of the attempt, changes nothing, and returns `Found`,
+        `NeverRan`, or None if it cannot tell. It is asked by whoever drives a run that halted.
+        """
+        object.__setattr__(self, "reconciler", look_up)
+        return look_up
 
     def check(self, arguments: str) -> None:
         """Refuse arguments that do not fit, without running anything.

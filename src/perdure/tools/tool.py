@@ -11,7 +11,7 @@ import dataclasses
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from perdure.errors import ConfigError
 from perdure.tools.arguments import parse_arguments, plain_arguments
@@ -66,6 +66,40 @@ NO_ANNOTATIONS = ToolAnnotations()
 NO_SECRETS: Mapping[str, str] = MappingProxyType({})
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Found:
+    """What a reconciler found: the call took effect, and this is what its tool gave.
+
+    Args:
+        output: Anything that the tool could have returned.
+        evidence: Any JSON value: where it was found.
+    """
+
+    output: object
+    evidence: object = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class NeverRan:
+    """What a reconciler found: the call took no effect, and none is on its way.
+
+    Args:
+        evidence: Any JSON value: where it was looked for.
+        min_age: Seconds after which the tool has ended for certain. A tool with a timeout needs no
+            word; without either, nobody can know, and the call stays halted.
+    """
+
+    evidence: object = None
+    min_age: float | None = None
+
+
+Reconciled: TypeAlias = Found | NeverRan | None
+"""What came of a call; None if it could not be found out."""
+
+Reconciler: TypeAlias = Callable[[Call], Reconciled] | Callable[[Call], Awaitable[Reconciled]]
+"""Looks up what came of a call, by its arguments and its idempotency key, and changes nothing."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Traits:
     """What a tool may say beyond its four members, with what holds where it says nothing."""
@@ -85,6 +119,10 @@ class Traits:
     """The references of its secret parameters, by parameter."""
     check: Callable[[str], object] | None = None
     """Raises `InvalidArguments` for arguments that do not fit, without running anything."""
+    subsession: bool = False
+    """It works in a session of its own, which the record links before the tool is entered."""
+    reconciler: Reconciler | None = None
+    """Looks up what came of a call that may have run, before a person is asked."""
     aclose: Callable[[], Awaitable[None]] | None = None
     """Releases what outlives the calls. Whoever made the tool calls it, a run never does."""
 
@@ -108,6 +146,18 @@ def resource_of(tool: Tool) -> str | None:
     """The trait `resource`."""
     resource: str | None = getattr(tool, "resource", None)
     return resource
+
+
+def is_subsession(tool: Tool) -> bool:
+    """The trait `subsession`."""
+    subsession: bool = getattr(tool, "subsession", False)
+    return subsession
+
+
+def reconciler_of(tool: Tool) -> Reconciler | None:
+    """The trait `reconciler`."""
+    reconciler: Reconciler | None = getattr(tool, "reconciler", None)
+    return reconciler
 
 
 def is_sequential(tool: Tool) -> bool:

@@ -1,0 +1,229 @@
+"""A sub-agent: an agent as a tool, whose work is a session of its own (LOG 5.9).
+
+The child's id is made of the parent's and the call's, and the parent links it before its dispatch;
+so entering the call again finds the child and goes on with it. The child is written under the lease
+and the fence of its root. What it waits for, its parent waits for: the call is suspended, and
+answers go to the child's session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from perdure.durable.driven import Driven
+from perdure.durable.driver import Control, Driving, drive_until_rest
+from perdure.durable.state import CHILD, RunState, read_run, state_of, waiting_calls
+from perdure.errors import InvalidArguments, LogError, NoSession, Suspend, ToolError
+from perdure.log import (
+    Draft,
+    Header,
+    Origin,
+    Recording,
+    RunIdentity,
+    Session,
+    Summary,
+    go_on,
+    new_header,
+    subsession_id,
+)
+from perdure.log.ids import ParentRef
+from perdure.log.recorded_bodies import input_draft
+from perdure.log.recorder import Recorder
+from perdure.log.timestamps import timestamp
+from perdure.log.writing import salted, seal
+from perdure.loop import LoopPort, Opening, Transcript
+from perdure.tools import Call, ToolResult, parse_arguments
+from perdure.tools.effect import Effect
+from perdure.tools.tool import check_name
+from perdure.wire import user
+
+PARAMETERS: Mapping[str, object] = MappingProxyType(
+    {
+        "type": "object",
+        "properties": {"task": {"type": "string", "description": "What the agent is to do."}},
+        "required": ["task"],
+        "additionalProperties": False,
+    }
+)
+
+
+class AgentTool:
+    """An agent as a tool: it gets a task, and gives its answer.
+
+    Args:
+        driven: The agent.
+        name: The tool's name.
+        description: What the model reads of it.
+    """
+
+    effect: Effect = "idempotent"
+    """Entering its call again goes on with the child, which keeps its own effects apart."""
+    subsession = True
+
+    def __init__(self, driven: Driven, name: str, description: str) -> None:
+        check_name(name)
+        self.driven = driven
+        self.name = name
+        self.description = description
+        self.parameters: Mapping[str, object] | None = dict(PARAMETERS)
+
+    def check(self, arguments: str) -> None:
+        """Refuse arguments that are not a task alone.
+
+        Raises:
+            InvalidArguments: They are something else.
+        """
+        _task_of(arguments)
+
+    async def execute(self, call: Call) -> ToolResult:
+        """Drive the child until it has its answer.
+
+        Raises:
+            ToolError: The agent failed, or was stopped before it had one.
+            Suspend: It waits for somebody, or for a time.
+        """
+        recording = _recording_of(call)
+        if recording is None:
+            return await self._in_memory(call)
+        try:
+            child = await self._opened(recording, call)
+        except LogError as error:
+            raise _broken(recording, call, error) from error
+        return await self._driven(recording, child, call)
+
+    async def _in_memory(self, call: Call) -> ToolResult:
+        """Without a record there is nothing to come back to, so it cannot wait."""
+        opening = Opening(prompts=(user(_task_of(call.arguments)),))
+        handle = await self.driven.begin(Transcript(), opening)
+        try:
+            end = await handle.wait()
+        finally:
+            handle.abort("its call ended")
+        if end.reason != "done":
+            why = end.cause or (str(end.error) if end.error else end.reason)
+            raise ToolError(f"agent {self.name!r} gave no answer: {why}")
+        return ToolResult(end.answer)
+
+    # --- the child's session ---------------------------------------------------------------------
+
+    async def _opened(self, parent: Recording, call: Call) -> Recording:
+        child = subsession_id(parent.session.id, call.id)
+        try:
+            await parent.store.read(child)
+        except NoSession:
+            await self._create(parent, call, child)
+        driven = self.driven
+        return await go_on(
+            parent.store,
+            child,
+            keep=driven.keep,
+            clock=driven.clock,
+            ids=driven.ids,
+            held=parent.held,
+        )
+
+    async def _create(self, parent: Recording, call: Call, child: str) -> None:
+        driven, now = self.driven, timestamp(self.driven.clock.wall())
+        draft = input_draft(user(_task_of(call.arguments)), driven.keep)
+        entry = seal(salted(draft, driven.ids), None, now)
+        await parent.store.create(
+            self._header(parent, call, child, now),
+            batch=[entry],
+            fence=parent.lease.fence,
+            summary=Summary(status="idle", leaf=entry.id),
+        )
+
+    def _header(self, parent: Recording, call: Call, child: str, now: str) -> Header:
+        run = parent.session.header.run
+        return new_header(
+            child,
+            now,
+            run=RunIdentity(id=f"{run.id}>{call.id}", kind=CHILD) if run is not None else None,
+            agent=self.driven.name,
+            origin=Origin(parent.session.id),
+            spawned_by=call.id,
+            root=parent.lease.root,
+        )
+
+    async def _driven(self, parent: Recording, child: Recording, call: Call) -> ToolResult:
+        control = Control()
+        telling = asyncio.get_running_loop().create_task(_tell(call, control))
+        try:
+            rested = await drive_until_rest(self.driven, child, Driving(control=control))
+        except LogError as error:
+            raise _broken(parent, call, error) from error
+        finally:
+            telling.cancel()
+            with contextlib.suppress(LogError):
+                await child.close()
+        if rested.lost:
+            raise _broken(parent, call, rested.error)
+        session = await read_run(parent.store, child.session.id)
+        state = await self._state(child, session, rested.status)
+        if rested.status == "aborted":
+            raise _broken(parent, call, rested.end.error if rested.end is not None else None)
+        return await self._answer(parent, child, call, state, rested.error)
+
+    async def _state(self, child: Recording, session: Session, status: str) -> RunState:
+        tools = await self.driven.tools_now()
+        return state_of(session, await waiting_calls(child.store, session, tools), status)
+
+    async def _answer(
+        self,
+        parent: Recording,
+        child: Recording,
+        call: Call,
+        state: RunState,
+        error: BaseException | None,
+    ) -> ToolResult:
+        if state.status in ("halted", "input_required", "suspended"):
+            raise _waits(state)
+        if state.status == "done":
+            leaf = child.session.leaf or ""
+            parent.recorder.leaves[call.id] = ParentRef(entry=leaf, session=child.session.id)
+            return ToolResult(state.text)
+        await _give_up(child, state.status)
+        why = state.cause or (str(error) if error is not None else state.status)
+        raise ToolError(f"agent {self.name!r} gave no answer: {why}")
+
+
+def _recording_of(call: Call) -> Recording | None:
+    """What the drive that runs a call is written to."""
+    port = call.port
+    ledger = port.ledger if isinstance(port, LoopPort) else None
+    return ledger.recording if isinstance(ledger, Recorder) else None
+
+
+async def _give_up(child: Recording, status: str) -> None:
+    """Close a child that failed or was stopped: its parent reads of it as of any failed tool."""
+    if child.view.closed is None and status in ("failed", "stopped"):
+        again = child.again()
+        await again.append(Draft("perdure:closed", {"status": status}))
+
+
+async def _tell(call: Call, control: Control) -> None:
+    await call.cancelled
+    control.abort(call.cancelled.reason)
+
+
+def _waits(state: RunState) -> Suspend:
+    wait = {"kind": CHILD, "session": state.session, "status": state.status}
+    return Suspend(f"its agent waits: {state.status}", wait=wait)
+
+
+def _broken(parent: Recording, call: Call, error: BaseException | None) -> Suspend:
+    """A child was cut, or its log failed. That is no failure of its work: it is entered again."""
+    child = subsession_id(parent.session.id, call.id)
+    wait = {"kind": CHILD, "session": child, "status": "suspended"}
+    return Suspend(f"its agent was cut: {error}", wait=wait)
+
+
+def _task_of(arguments: str) -> str:
+    members = parse_arguments(arguments, required=True)
+    task = members.get("task")
+    if set(members) != {"task"} or not isinstance(task, str):
+        raise InvalidArguments("it takes one argument, 'task', a string")
+    return task

@@ -1,0 +1,265 @@
+"""Recovery: runs that want a driver and have none get one.
+
+A run wants a driver when its process died, when its time has come, or when a message waits in its
+tree. Whether it has one, its lease says; a run that waits for a person is left alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from perdure.durable.byid import go_on_with
+from perdure.durable.driven import Driven
+from perdure.durable.driver import Control, Driving
+from perdure.durable.state import read_run
+from perdure.errors import ConfigError, NoSession, PerdureError, RunBusy
+from perdure.log import Filters, Header, Listed, Session, Store
+
+logger = logging.getLogger(__name__)
+
+UNFINISHED = frozenset({"idle", "running", "aborted", "failed"})
+"""How a run stands that goes on without anybody saying anything."""
+
+DEFAULT_EVERY = 5.0
+"""Seconds between two looks of a recovery loop."""
+
+DEFAULT_CONCURRENCY = 8
+"""How many runs a recovery drives at once."""
+
+MAX_BACKOFF = 3600.0
+"""Seconds after which a run that fails again and again is tried again."""
+
+_PAGE = 256
+NOTHING = 1 << 62
+"""A version behind every entry: only the header is read."""
+
+
+class Recovered(NamedTuple):
+    """A run that a recovery drove."""
+
+    run_id: str
+    status: str
+    error: BaseException | None = None
+    """What its last drive failed with, or what kept it from being driven."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """How runs are recovered."""
+
+    concurrency: int = DEFAULT_CONCURRENCY
+    on_recovered: Callable[[Recovered], None] | None = None
+    """Hears of each run that was driven."""
+
+    def __post_init__(self) -> None:
+        if self.concurrency < 1:
+            raise ConfigError(f"concurrency must be at least 1, got {self.concurrency!r}")
+
+
+async def recover(
+    agents: Sequence[Driven], store: Store, recovery: Recovery | None = None
+) -> list[Recovered]:
+    """Drive every run of these agents that wants a driver and has none, once.
+
+    Args:
+        agents: Whose runs; a run knows its agent by name.
+        store: Where they are.
+        recovery: How.
+
+    Raises:
+        ConfigError: Two agents share a name.
+        LogError: The store could not say which there are.
+    """
+    return await _Round(_by_name(agents), store, recovery or Recovery()).run()
+
+
+class Recovering:
+    """A recovery loop. Enter it to start; leaving it lets what runs wind down, and gives it back.
+
+    Args:
+        agents: Whose runs; a run knows its agent by name.
+        store: Where they are.
+        every: Seconds between two looks.
+        recovery: How.
+
+    Raises:
+        ConfigError: Two agents share a name, or `every` is not positive.
+    """
+
+    def __init__(
+        self,
+        agents: Sequence[Driven],
+        store: Store,
+        *,
+        every: float = DEFAULT_EVERY,
+        recovery: Recovery | None = None,
+    ) -> None:
+        if not every > 0:
+            raise ConfigError(f"every must be a positive number of seconds, got {every!r}")
+        self._agents = _by_name(agents)
+        self._store = store
+        self._every = every
+        self._recovery = recovery or Recovery()
+        self._failures = _Failures()
+        self._round: _Round | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.get_running_loop().create_task(self._loop(), name="perdure-recovering")
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._task is None:
+            return
+        if self._round is not None:
+            self._round.stop("recovery is being stopped")
+        self._task.cancel()
+        await asyncio.wait([self._task])
+        self._task = None
+
+    async def _loop(self) -> None:
+        while True:
+            self._round = _Round(self._agents, self._store, self._recovery, self._failures)
+            try:
+                await self._round.run()
+            except PerdureError:
+                logger.exception("a look for runs to recover failed; the next one follows")
+            await asyncio.sleep(self._every)
+
+
+class _Failures:
+    """Runs that failed in this process, and when each is worth another try."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+        self._until: dict[str, float] = {}
+
+    def may_try(self, session: str) -> bool:
+        return asyncio.get_running_loop().time() >= self._until.get(session, 0.0)
+
+    def note(self, session: str, *, failed: bool) -> None:
+        if not failed:
+            self._counts.pop(session, None)
+            self._until.pop(session, None)
+            return
+        count = self._counts[session] = self._counts.get(session, 0) + 1
+        pause = min(2.0**count, MAX_BACKOFF)
+        self._until[session] = asyncio.get_running_loop().time() + pause
+
+
+class _Round:
+    """One look at a store, and what it drives."""
+
+    def __init__(
+        self,
+        agents: Mapping[str, Driven],
+        store: Store,
+        recovery: Recovery,
+        failures: _Failures | None = None,
+    ) -> None:
+        self._agents = agents
+        self._store = store
+        self._recovery = recovery
+        self._failures = failures or _Failures()
+        self._controls: set[Control] = set()
+        self._slots = asyncio.Semaphore(recovery.concurrency)
+        self._recovered: list[Recovered] = []
+        self._stopped = ""
+
+    async def run(self) -> list[Recovered]:
+        async with asyncio.TaskGroup() as group:
+            async for session, driven in self._wanting():
+                await self._slots.acquire()
+                if self._stopped:
+                    self._slots.release()
+                    break
+                _ = group.create_task(self._drive(session, driven))
+        return self._recovered
+
+    def stop(self, why: str) -> None:
+        """Let the drives that run end."""
+        self._stopped = why
+        for control in self._controls:
+            control.abort(why)
+
+    async def _wanting(self) -> AsyncIterator[tuple[Session, Driven]]:
+        seen: set[str] = set()
+        async for session, header in self._candidates():
+            driven = self._agents.get(header.agent)
+            if session in seen or driven is None or not self._failures.may_try(session):
+                continue
+            seen.add(session)
+            with contextlib.suppress(NoSession):  # it was deleted meanwhile
+                yield await read_run(self._store, session), driven
+
+    async def _candidates(self) -> AsyncIterator[tuple[str, Header]]:
+        """The runs that want a driver, those that are due first."""
+        limit = _PAGE
+        now = next(iter(self._agents.values())).clock.wall() if self._agents else 0
+        while True:
+            due = await self._store.due(now, limit=limit)
+            if len(due) < limit:
+                break
+            limit *= 2
+        for root in due:
+            with contextlib.suppress(NoSession):
+                header = (await self._store.read(root, since=NOTHING)).header
+                if header.run is not None:
+                    yield root, header
+        async for listed in self._listed(UNFINISHED):
+            yield listed.id, listed.header
+
+    async def _listed(self, statuses: frozenset[str]) -> AsyncIterator[Listed]:
+        after = ""
+        filters = Filters(runs_only=True, roots_only=True, statuses=statuses)
+        while True:
+            page = await self._store.list(filters, after=after)
+            for listed in page.sessions:
+                yield listed
+            if not page.after:
+                return
+            after = page.after
+
+    async def _drive(self, session: Session, driven: Driven) -> None:
+        control = Control()
+        self._controls.add(control)
+        try:
+            await self._try(session, driven, control)
+        finally:
+            self._controls.discard(control)
+            self._slots.release()
+
+    async def _try(self, session: Session, driven: Driven, control: Control) -> None:
+        run_id = session.header.run.id if session.header.run is not None else session.id
+        driving = Driving(control=control)
+        try:
+            ran = await go_on_with(driven, self._store, session, wait=False, driving=driving)
+            recovered = Recovered(run_id, ran.state.status, ran.error)
+        except RunBusy:
+            return
+        except Exception as error:  # noqa: BLE001 - one run that cannot go on keeps no other back
+            recovered = Recovered(run_id, "failed", error)
+        self._failures.note(session.id, failed=recovered.error is not None)
+        self._recovered.append(recovered)
+        if self._recovery.on_recovered is not None:
+            self._recovery.on_recovered(recovered)
+
+
+def _by_name(agents: Sequence[Driven]) -> dict[str, Driven]:
+    found: dict[str, Driven] = {}
+    for agent in agents:
+        if agent.name in found:
+            raise ConfigError(f"two agents are named {agent.name!r}; a run knows its agent by name")
+        found[agent.name] = agent
+    return found

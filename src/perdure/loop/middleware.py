@@ -126,6 +126,12 @@ class Middleware:
     no tool starts before it has settled.
     """
 
+    per_request: bool = False
+    """Let `wrap_model_call` stand inside that of every middleware that says nothing of the kind.
+
+    It is called once for each request that is sent then, also where another sends several.
+    """
+
     async def before_run(self, info: RunInfo) -> None:
         """A drive is about to begin; called before its `run_start`."""
 

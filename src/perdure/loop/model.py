@@ -26,10 +26,12 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         settings: Every member but `input`.
         input: What the model reads, in order.
+        via: Who is asked, in place of the drive's own model. Its name is in the settings.
     """
 
     settings: Request
     input: Items
+    via: Model | None = None
 
     def to_request(self) -> Request:
         """The request as one wire value. Copies the input; meant for tests and for people."""

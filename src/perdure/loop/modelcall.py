@@ -114,7 +114,7 @@ def _open(
     """
 
     def call(request: ModelRequest) -> AsyncIterator[StreamEvent]:
-        opened.append(drive.config.model.stream(request))
+        opened.append((request.via or drive.config.model).stream(request))
         return opened[-1]
 
     try:

@@ -1,9 +1,41 @@
 """Batteries: middleware that many agents want.
 
 Words. A *standing approval* is a rule that answers for calls of a kind before anybody is asked:
-always, or never.
+always, or never. A *rate* is so many in a time. *Spend* is every request that was sent, *answers*
+are the responses that runs took. To *redact* is to replace secrets in what is said.
+
+What counts requests stands inside everything else, so retries, fallbacks and hedges are counted.
 """
 
+from perdure.middleware.cost import COST_MEMBER, Cost, Meter, Totals, price_in
+from perdure.middleware.limits import RateLimit, ToolRateLimit
+from perdure.middleware.prices import Price, Prices, Rates, Tokens, known_price
+from perdure.middleware.redact import Redact, Redactor
 from perdure.middleware.standing import Rule, StandingApprovals, always, never
+from perdure.middleware.tool_cache import ToolCache
+from perdure.middleware.tool_log import ToolLog
+from perdure.middleware.tool_retry import ToolRetry
 
-__all__ = ["Rule", "StandingApprovals", "always", "never"]
+__all__ = [
+    "COST_MEMBER",
+    "Cost",
+    "Meter",
+    "Price",
+    "Prices",
+    "RateLimit",
+    "Rates",
+    "Redact",
+    "Redactor",
+    "Rule",
+    "StandingApprovals",
+    "Tokens",
+    "ToolCache",
+    "ToolLog",
+    "ToolRateLimit",
+    "ToolRetry",
+    "Totals",
+    "always",
+    "known_price",
+    "never",
+    "price_in",
+]

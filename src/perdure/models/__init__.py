@@ -15,6 +15,8 @@ from perdure.models.client import (
     HttpResponse,
     Timeouts,
 )
+from perdure.models.fallback import Fallback
+from perdure.models.hedge import Hedge
 from perdure.models.openresponses import OpenResponses
 from perdure.models.registry import (
     Resolved,
@@ -22,17 +24,23 @@ from perdure.models.registry import (
     resolve,
     schemes,
 )
+from perdure.models.route import Route
 from perdure.models.stream import EventStream, StreamEnd
+from perdure.models.targets import Target
 
 __all__ = [
     "Body",
     "EventStream",
+    "Fallback",
+    "Hedge",
     "Hooks",
     "HttpRequest",
     "HttpResponse",
     "OpenResponses",
     "Resolved",
+    "Route",
     "StreamEnd",
+    "Target",
     "Timeouts",
     "register",
     "resolve",

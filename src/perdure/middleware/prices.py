@@ -1,0 +1,127 @@
+"""What tokens cost: rates of one's own, or those of genai-prices.
+
+Counts are those of `Usage`: cached and written tokens are parts of `input_tokens`, so each is paid
+once, whichever provider counted it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from decimal import Decimal
+from functools import cache
+from importlib import import_module
+from typing import NamedTuple, Protocol, cast
+
+import msgspec
+
+from perdure.errors import ConfigError
+from perdure.wire import InputTokensDetails, Usage
+
+MILLION = 1_000_000
+
+
+class Tokens(NamedTuple):
+    """The tokens of one response, each counted once."""
+
+    plain: int
+    """Read, and neither cached nor written to a cache."""
+    cached: int
+    written: int
+    """Written to a cache."""
+    output: int
+    """Thoughts included."""
+
+    @classmethod
+    def of(cls, usage: Usage) -> Tokens:
+        """The tokens that a provider counted."""
+        details = usage.input_tokens_details or InputTokensDetails()
+        cached = details.cached_tokens or 0
+        written = details.cache_creation_tokens or 0
+        plain = max(0, usage.input_tokens - cached - written)
+        return cls(plain, cached, written, usage.output_tokens)
+
+
+class Price(msgspec.Struct, frozen=True, kw_only=True):
+    """What one response costs."""
+
+    usd: Decimal
+    date: str
+    """The day that the rates are of, as `2026-11-30`."""
+    source: str
+    """Whose rates they are."""
+
+
+class Rates(msgspec.Struct, frozen=True, kw_only=True):
+    """US dollars for a million tokens of each kind."""
+
+    input: Decimal | str
+    output: Decimal | str
+    cached: Decimal | str | None = None
+    """Read from a cache; as `input` unless given."""
+    cache_write: Decimal | str | None = None
+    """Written to one; as `input` unless given."""
+    date: str = ""
+    """The day they are of."""
+    source: str = "given"
+
+    def price(self, usage: Usage) -> Price:
+        """What a response costs."""
+        tokens = Tokens.of(usage)
+        cached = self.input if self.cached is None else self.cached
+        written = self.input if self.cache_write is None else self.cache_write
+        counted = zip(tokens, (self.input, cached, written, self.output), strict=True)
+        usd = sum((count * Decimal(rate) for count, rate in counted), Decimal(0)) / MILLION
+        return Price(usd=usd, date=self.date, source=self.source)
+
+
+Prices = Callable[[str, Usage, dt.datetime], Price | None]
+"""What a response of a model costs that was asked at a time; None if nobody knows."""
+
+
+class _Calculated(Protocol):
+    @property
+    def total_price(self) -> Decimal: ...
+
+
+class _GenaiPrices(Protocol):
+    """What is used of genai-prices, which says less of its types than it knows."""
+
+    __version__: str
+
+    def Usage(self, **counts: int) -> object: ...  # noqa: N802 - its own name
+
+    def calc_price(
+        self, usage: object, model_ref: str, *, genai_request_timestamp: dt.datetime
+    ) -> _Calculated: ...
+
+
+@cache
+def _library() -> _GenaiPrices:
+    try:
+        return cast("_GenaiPrices", import_module("genai_prices"))
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            "prices need genai-prices: pip install 'perdure[prices]', or give Cost(prices=...)"
+        ) from error
+
+
+def known_price(model: str, usage: Usage, when: dt.datetime) -> Price | None:
+    """The price by the tables of genai-prices, as they were at `when`.
+
+    Raises:
+        ConfigError: genai-prices is not installed.
+    """
+    library, tokens = _library(), Tokens.of(usage)
+    counts = library.Usage(
+        input_tokens=usage.input_tokens,
+        cache_read_tokens=tokens.cached,
+        cache_write_tokens=tokens.written,
+        output_tokens=tokens.output,
+    )
+    try:
+        found = library.calc_price(counts, model, genai_request_timestamp=when)
+    except LookupError:
+        return None
+    source = f"genai-prices {library.__version__}"
+    return Price(usd=found.total_price, date=when.date().isoformat(), source=source)

@@ -18,6 +18,9 @@ from perdure.clock import boot_time
 from perdure.errors import FenceLost, Leased, LeaseExpired, StoreFailed
 from perdure.log.store import Lease, Leases
 
+DEFAULT_SECONDS = 30.0
+"""Seconds that a lease holds without being renewed, unless somebody says otherwise."""
+
 RENEWALS = 3
 """How often a lease is renewed within the time that it holds."""
 
@@ -97,6 +100,7 @@ async def take_lease(
     root: str,
     *,
     holder: str,
+    seconds: float = DEFAULT_SECONDS,
     wait: float = 0.0,
     boot: Callable[[], float] = boot_time,
 ) -> Held:
@@ -106,6 +110,7 @@ async def take_lease(
         store: Whose it is.
         root: The session.
         holder: Who takes it; this process, by its number and machine, if empty.
+        seconds: How long it holds without being renewed.
         wait: Seconds to wait while another has it. What a killed process held lapses in time.
         boot: The machine's boot-time clock, in seconds.
     """
@@ -116,7 +121,7 @@ async def take_lease(
     while True:
         sent = boot()
         try:
-            return Held(store, await store.lease(root, holder=holder), sent=sent, boot=boot)
+            return Held(store, await store.lease(root, holder=holder, seconds=seconds), sent=sent, boot=boot)
         except Leased:
             left = end - boot()
             if left <= 0:

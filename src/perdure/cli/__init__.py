@@ -1,6 +1,7 @@
 """The `perdure` command: thin shells over the library.
 
-Exit codes, the same for every command:
+Exit codes, the same for every command but `runs`, where 1 is that the run refuses, and `log`, where
+it is that a session does not verify:
 
 | code | meaning |
 |---|---|

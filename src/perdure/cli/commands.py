@@ -8,6 +8,7 @@ from collections.abc import Callable
 import click
 
 from perdure.cli.log import log
+from perdure.cli.runs import runs
 from perdure.cli.store_commands import LOG_COMMANDS, doctor
 
 EXIT_CODES = """\b
@@ -106,4 +107,5 @@ def demo() -> None:
 for _command in LOG_COMMANDS:
     log.add_command(_command)
 cli.add_command(log)
+cli.add_command(runs)
 cli.add_command(doctor)

@@ -1,0 +1,352 @@
+"""`perdure runs`: looking at runs by id, and telling them something, from any process."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import sys
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import click
+
+from perdure.cli.text import one_line
+
+if TYPE_CHECKING:
+    from perdure.log.store import Store
+    from perdure.runs import Runs
+
+T = TypeVar("T")
+
+EXIT_CODES = """\b
+Exit codes:
+  0    done: shown, or told
+  1    the run refuses: it is over, the call does not wait for that,
+       somebody said otherwise, it may still be running
+  2    cannot begin: used wrongly, no such run, a store that fails
+  130  interrupted
+"""
+
+
+class Unusable(click.ClickException):
+    """The command cannot begin."""
+
+    exit_code = 2
+
+
+class Refused(click.ClickException):
+    """The run refuses; nothing was written."""
+
+    exit_code = 1
+
+
+class Desk(NamedTuple):
+    """Where an operator looks, and speaks from."""
+
+    runs: Runs
+    store: Store
+
+
+@click.group()
+def runs() -> None:
+    """Look at runs by id, and tell them something.
+
+    What a run is told waits in its inbox until it is driven next: by whoever drives it, or by the
+    next process that runs it under its id.
+    """
+
+
+def _store_option(command: Callable[..., T]) -> Callable[..., T]:
+    return click.option(
+        "--store",
+        "-s",
+        "url",
+        envvar="PERDURE_STORE",
+        show_envvar=True,
+        required=True,
+        metavar="URL",
+        help="Where the runs are, as sqlite:///runs.db.",
+    )(command)
+
+
+def _saying(command: Callable[..., T]) -> Callable[..., T]:
+    """The options of whoever tells a run something."""
+    for option in (
+        click.option("--by", metavar="NAME", help="Who says so; your login name unless given."),
+        click.option("--reason", default="", metavar="TEXT", help="Why, for the record."),
+    ):
+        command = option(command)
+    return _store_option(command)
+
+
+def _session_option(command: Callable[..., T]) -> Callable[..., T]:
+    return click.option(
+        "--session", default="", metavar="ID", help="For a call of a sub-agent: its session."
+    )(command)
+
+
+# --- looking -----------------------------------------------------------------------------------
+
+
+@runs.command("ls", epilog=EXIT_CODES)
+@_store_option
+@click.option(
+    "--status", multiple=True, metavar="STATUS", help="Only those that stand so. May be repeated."
+)
+@click.option("--agent", default="", metavar="NAME", help="Only those of this agent.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), metavar="N", help="At most so many; all unless given."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+def ls(*, url: str, status: tuple[str, ...], agent: str, limit: int | None, as_json: bool) -> int:
+    """List runs and how they stand, oldest first."""
+
+    async def listed(desk: Desk) -> int:
+        from perdure.cli.runs_shown import print_list
+
+        alone = status[0] if len(status) == 1 else ""
+        found = desk.runs.each(status=alone, agent=agent)
+        wanted = (one async for one in found if not status or one.status in status)
+        return await print_list(wanted, limit, as_json=as_json)
+
+    return _with_runs(url, listed)
+
+
+@runs.command(epilog=EXIT_CODES)
+@click.argument("run")
+@_store_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def show(*, run: str, url: str, as_json: bool) -> int:
+    """Show how a run stands, what it waits for since when, and what happened."""
+
+    async def shown(desk: Desk) -> int:
+        from perdure.cli.runs_shown import look_at, print_run, run_json
+
+        seen = await look_at(desk.store, run)
+        if as_json:
+            _print_line(run_json(seen))
+        else:
+            print_run(seen)
+        return 0
+
+    return _with_runs(url, shown)
+
+
+@runs.command(epilog=EXIT_CODES)
+@click.argument("run")
+@_store_option
+@click.option(
+    "--since", type=click.IntRange(min=0), default=0, metavar="N", help="Leave out N entries."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the entries as they are recorded.")
+def tail(*, run: str, url: str, since: int, as_json: bool) -> int:
+    """Show what happens in a run as it happens, until it is over."""
+
+    async def followed(desk: Desk) -> int:
+        from perdure.cli.runs_shown import Printer
+
+        printer = Printer()
+        async for entry in desk.runs.tail(run, since=since):
+            if as_json:
+                _print_line(entry.line)
+            else:
+                printer.show(entry)
+        return 0
+
+    return _with_runs(url, followed)
+
+
+# --- telling -----------------------------------------------------------------------------------
+
+
+@runs.command(epilog=EXIT_CODES)
+@click.argument("run")
+@click.argument("call")
+@_saying
+@_session_option
+@click.option("--arguments", metavar="JSON", help="Run it with these instead of its own.")
+@click.option("--note", default="", metavar="TEXT", help="What the model is told with it.")
+def approve(
+    *,
+    run: str,
+    call: str,
+    url: str,
+    by: str | None,
+    reason: str,
+    session: str,
+    arguments: str | None,
+    note: str,
+) -> int:
+    """Let the held CALL of RUN run."""
+
+    async def told(desk: Desk) -> int:
+        await desk.runs.approve(
+            run,
+            call,
+            by=_who(by),
+            session=session,
+            arguments=arguments,
+            note=note,
+            reason=reason,
+        )
+        return _say(f"{call} is approved; it runs when {run} is driven")
+
+    return _with_runs(url, told)
+
+
+@runs.command(epilog=EXIT_CODES)
+@click.argument("run")
+@click.argument("call")
+@_saying
+@_session_option
+@click.option("--note", default="", metavar="TEXT", help="What the model is told with it.")
+def deny(
+    *, run: str, call: str, url: str, by: str | None, reason: str, session: str, note: str
+) -> int:
+    """Refuse the held CALL of RUN; the model reads the reason, and the run goes on."""
+
+    async def told(desk: Desk) -> int:
+        await desk.runs.deny(run, call, by=_who(by), session=session, note=note, reason=reason)
+        return _say(f"{call} is denied; the model reads it when {run} is driven")
+
+    return _with_runs(url, told)
+
+
+@runs.command(epilog=EXIT_CODES)
+@click.argument("run")
+@click.argument("call")
+@_saying
+@_session_option
+@click.option("--output", metavar="TEXT", help="What its tool gave; `-` reads standard input.")
+@click.option("--never-ran", is_flag=True, help="Its tool was never entered, so it is run again.")
+@click.option("--evidence", metavar="JSON", help="What the word rests on.")
+@click.option(
+    "--min-age",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="With --never-ran: after how long its tool has ended for certain. A tool with a timeout "
+    "needs no word.",
+)
+def resolve(
+    *,
+    run: str,
+    call: str,
+    url: str,
+    by: str | None,
+    reason: str,
+    session: str,
+    output: str | None,
+    never_ran: bool,
+    evidence: str | None,
+    min_age: float | None,
+) -> int:
+    """Say what came of the halted CALL of RUN: its output, or that it never ran."""
+    if (output is None) != never_ran:
+        raise Unusable("say what it gave with --output TEXT, or --never-ran")
+    basis = _json(evidence)
+    given = sys.stdin.read() if output == "-" else output
+
+    async def told(desk: Desk) -> int:
+        await desk.runs.resolve(
+            run,
+            call,
+            output=given,
+            never_ran=never_ran,
+            evidence=basis,
+            min_age=min_age,
+            by=_who(by),
+            session=session,
+            reason=reason,
+        )
+        becomes = "it runs again" if never_ran else "the model reads its output"
+        return _say(f"{call} is resolved; {becomes} when {run} is driven")
+
+    return _with_runs(url, told)
+
+
+@runs.command(epilog=EXIT_CODES)
+@click.argument("run")
+@_saying
+def cancel(*, run: str, url: str, by: str | None, reason: str) -> int:
+    """Stop RUN for good. Nothing with an effect begins any more when the command returns."""
+
+    async def told(desk: Desk) -> int:
+        await desk.runs.cancel(run, by=_who(by), reason=reason)
+        if (await desk.runs.get(run)).status == "cancelled":
+            return _say(f"{run} is cancelled")
+        return _say(f"{run} is told to stop; whoever drives it closes it")
+
+    return _with_runs(url, told)
+
+
+@runs.command(epilog=EXIT_CODES)
+@click.argument("run")
+@_saying
+def retry(*, run: str, url: str, by: str | None, reason: str) -> int:
+    """Let RUN go on that a limit stopped; its turns count anew."""
+
+    async def told(desk: Desk) -> int:
+        await desk.runs.retry(run, by=_who(by), reason=reason)
+        return _say(f"{run} goes on when it is driven")
+
+    return _with_runs(url, told)
+
+
+# --- what they share ---------------------------------------------------------------------------
+
+
+def _with_runs(url: str, work: Callable[[Desk], Awaitable[int]]) -> int:
+    """Do something with the runs of a store.
+
+    Raises:
+        Refused: The run refuses.
+        Unusable: There is no such run, or the store cannot be used.
+    """
+    from perdure.errors import NoRun, PerdureError, RunError
+    from perdure.runs import Runs
+    from perdure.stores import open_store
+
+    async def run() -> int:
+        store = open_store(url)
+        try:
+            return await work(Desk(Runs(store), store))
+        finally:
+            await store.close()
+
+    try:
+        return asyncio.run(run())
+    except PerdureError as error:
+        refused = isinstance(error, RunError) and not isinstance(error, NoRun)
+        raise (Refused if refused else Unusable)(one_line(str(error))) from error
+
+
+def _who(by: str | None) -> str:
+    """Who says something: as told, else the login name, else nobody."""
+    if by is not None:
+        return by
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):  # before 3.13, each system has an error of its own
+        return ""
+
+
+def _json(text: str | None) -> object:
+    import msgspec
+
+    if text is None:
+        return None
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise Unusable(f"--evidence is JSON: {error}") from None
+
+
+def _say(text: str) -> int:
+    click.echo(one_line(text))
+    return 0
+
+
+def _print_line(line: bytes) -> None:
+    from perdure.cli.terminal import write_line
+
+    write_line(sys.stdout, line + b"\n")

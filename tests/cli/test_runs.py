@@ -1,0 +1,399 @@
+"""`perdure runs`: what each command shows, what it tells a run, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shlex
+from pathlib import Path
+from typing import cast
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from perdure import Agent, OutcomeUnknown, ToolDecision, tool
+from perdure.cli.runs import runs
+from perdure.loop import Middleware, ToolCallInfo
+from perdure.result import RunResult
+from perdure.testing import ScriptedModel, Turn, call, turn
+from tests.cli.terminal import COLUMNS, Piped, Terminal
+
+Json = dict[str, object]
+
+
+@tool(effect="once")
+async def charge(cents: int) -> str:
+    """Charge a card."""
+    if cents == 13:
+        raise OutcomeUnknown("the bank did not answer")
+    return f"charged {cents}"
+
+
+@tool(effect="once", timeout=0.001)
+async def mail(to: str) -> str:
+    """Send a mail."""
+    raise OutcomeUnknown(f"the server of {to} did not answer")
+
+
+class AskFirst(Middleware):
+    """Holds what costs much."""
+
+    async def before_tool_call(self, info: ToolCallInfo) -> ToolDecision | None:
+        if "500" in info.call.arguments:
+            return ToolDecision(action="hold", reason="it costs much")
+        return None
+
+
+def charging(cents: int, call_id: str = "c1") -> Turn:
+    return call("charge", {"cents": cents}, call_id=call_id)
+
+
+HALTS: list[Turn | str] = [charging(13), "I see."]
+HELD: list[Turn | str] = [charging(500), "I see."]
+MAILS: list[Turn | str] = [call("mail", {"to": "ann"}, call_id="c1"), "I see."]
+DONE: list[Turn | str] = [charging(1), "It is charged."]
+LONG: list[Turn | str] = [charging(1, f"c{number}") for number in range(9)]
+
+
+def drive(
+    store: str, run_id: str, script: list[Turn | str], *, name: str = "clerk", max_turns: int = 2
+) -> RunResult:
+    """Run by its id until it rests, as whoever drives runs does."""
+
+    async def driven() -> RunResult:
+        agent = Agent(
+            ScriptedModel(script),
+            name=name,
+            tools=[charge, mail],
+            middleware=[AskFirst()],
+            store=store,
+            max_turns=max_turns,
+            grace=0.001,
+        )
+        try:
+            return await agent.run("Charge it.", run_id=run_id)
+        finally:
+            await agent.aclose()
+
+    return asyncio.run(driven())
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The URL of an empty store, which the commands use."""
+    url = f"sqlite:///{tmp_path}/runs.db"
+    monkeypatch.setenv("PERDURE_STORE", url)
+    return url
+
+
+def invoke(*arguments: str, given: str = "") -> Result:
+    return CliRunner().invoke(runs, arguments, input=given, standalone_mode=False)
+
+
+def code(result: Result) -> int:
+    error = result.exception
+    if isinstance(error, click.ClickException):
+        return error.exit_code
+    assert error is None, error
+    return int(result.return_value)
+
+
+def told(*arguments: str, given: str = "") -> str:
+    """What a command says that succeeds."""
+    result = invoke(*arguments, given=given)
+    assert code(result) == 0, result.exception
+    return result.stdout
+
+
+def refused(*arguments: str) -> tuple[int, str]:
+    """The exit code and the words of a command that does not."""
+    result = invoke(*arguments)
+    assert isinstance(result.exception, click.ClickException), result.exception
+    return result.exception.exit_code, result.exception.format_message()
+
+
+def look(run_id: str) -> Json:
+    return cast("Json", json.loads(told("show", run_id, "--json")))
+
+
+def waiting(run_id: str) -> Json:
+    (one,) = cast("list[Json]", look(run_id)["waiting"])
+    return one
+
+
+def outputs(run_id: str) -> list[object]:
+    entries = cast("list[dict[str, Json]]", look(run_id)["entries"])
+    return [one["item"]["output"] for one in entries if "output" in one.get("item", {})]
+
+
+# --- looking -----------------------------------------------------------------------------------
+
+
+def test_ls_lists_runs_with_how_they_stand(store: str) -> None:
+    drive(store, "one", DONE)
+    drive(store, "two", HELD, name="asker")
+    lines = [line.split("\t") for line in told("ls").splitlines()]
+    assert [line[:3] for line in lines] == [
+        ["one", "done", "clerk"],
+        ["two", "input_required", "asker"],
+    ]
+    assert [line.split("\t")[0] for line in told("ls", "--limit", "1").splitlines()] == ["one"]
+    assert told("ls", "--agent", "asker").split("\t")[0] == "two"
+    assert told("ls", "--status", "done").split("\t")[0] == "one"
+    both = told("ls", "--status", "done", "--status", "input_required", "--status", "halted")
+    assert len(both.splitlines()) == 2
+    (first, _) = map(json.loads, told("ls", "--json").splitlines())
+    assert (first["run_id"], first["status"], first["kind"]) == ("one", "done", "run")
+
+
+def test_show_says_what_a_held_call_waits_for_since_when_and_what_to_do(store: str) -> None:
+    drive(store, "order 42", HELD)
+    text = told("show", "order 42")
+    assert "is held: it costs much" in text
+    assert "perdure runs approve 'order 42' c1\n" in text
+    assert "perdure runs deny 'order 42' c1 --reason TEXT\n" in text
+    assert "decision on c1: hold by policy (it costs much)" in text
+    one = waiting("order 42")
+    hold = next(line for line in text.splitlines() if "hold by policy" in line)
+    assert one["since"] == hold.split()[0]
+    assert (one["reason"], one["may_have_run"], one["attempted_at"]) == ("held", False, None)
+
+
+def test_show_says_that_a_halted_call_may_have_run_and_when(store: str) -> None:
+    drive(store, "r", HALTS)
+    text = told("show", "r")
+    assert "status\thalted" in text
+    assert "may have run: it was dispatched, and nobody knows what came of it" in text
+    assert "perdure runs resolve r c1 --output TEXT\n" in text
+    assert "perdure runs resolve r c1 --never-ran --min-age SECONDS\n" in text
+    one = waiting("r")
+    dispatch = next(line for line in text.splitlines() if "dispatch of c1" in line)
+    assert one["since"] == one["attempted_at"] == dispatch.split()[0]
+    assert (one["effect"], one["may_have_run"]) == ("once", True)
+
+
+def test_show_asks_for_no_age_where_the_tool_has_a_timeout(store: str) -> None:
+    drive(store, "r", MAILS)
+    assert cast("list[str]", waiting("r")["todo"])[1] == "perdure runs resolve r c1 --never-ran"
+
+
+def test_show_of_a_run_that_is_over_has_its_answer(store: str) -> None:
+    drive(store, "r", DONE)
+    text = told("show", "r")
+    assert "answer\tIt is charged." in text
+    assert "took\t2 turns, " in text
+    assert text.endswith("closed: done\n")
+    assert (look("r")["text"], look("r")["waiting"]) == ("It is charged.", [])
+
+
+def test_show_says_what_was_told_and_not_taken_up(store: str) -> None:
+    drive(store, "r", HELD)
+    told("approve", "r", "c1", "--by", "ann")
+    text = told("show", "r")
+    assert "c1 approved by ann; the run takes it up when it is driven" in text
+    assert "perdure runs approve" not in text
+    assert waiting("r")["told"] == "c1 approved by ann"
+    drive(store, "long", LONG)
+    told("retry", "long", "--by", "bo")
+    assert "told, and not taken up yet\n  told to go on by bo\n" in told("show", "long")
+
+
+def test_show_says_what_may_be_done_about_a_run_that_a_limit_stopped(store: str) -> None:
+    drive(store, "r", LONG)
+    assert "stopped, max_turns; `perdure runs retry r` lets it go on" in told("show", "r")
+
+
+def test_text_of_models_and_people_reaches_no_terminal_as_it_is(store: str) -> None:
+    drive(store, "r", ["\x1b[2Jgone"])
+    assert "\x1b" not in told("show", "r")
+    assert "␛[2Jgone" in told("show", "r")
+
+
+def test_tail_tells_what_happened_until_the_run_is_over(store: str) -> None:
+    drive(store, "r", DONE)
+    text = told("tail", "r")
+    assert [line.split("  ")[1] for line in text.splitlines()][-2:] == [
+        text.splitlines()[-2].split("  ")[1],
+        "closed: done",
+    ]
+    assert "call charge" in text
+    assert told("tail", "r", "--since", "3").count("\n") == text.count("\n") - 3
+    lines = told("tail", "r", "--json").splitlines()
+    assert json.loads(lines[-1])["type"] == "perdure:closed"
+    assert lines == [json.dumps(json.loads(line), separators=(",", ":")) for line in lines]
+
+
+def test_tail_of_a_run_that_goes_on_follows_it(store: str) -> None:
+    drive(store, "r", HELD)
+    with Terminal("runs", "tail", "r", env={"PERDURE_STORE": store}) as screen:
+        screen.expect("decision on c1: hold by policy (it costs much)")
+        told("deny", "r", "c1", "--reason", "too much", "--by", "ann")
+        drive(store, "r", HELD)
+        screen.expect("decision on c1: reject by human ann (Error: too much)")
+        screen.expect("closed: done")
+        screen.ends(0)
+
+
+def test_tail_ends_with_ctrl_c(store: str) -> None:
+    drive(store, "r", HELD)
+    with Terminal("runs", "tail", "r", env={"PERDURE_STORE": store}) as screen:
+        screen.expect("waiting: c1")
+        screen.interrupt()
+        screen.ends(130)
+    assert "Traceback" not in screen.text
+
+
+# --- telling -----------------------------------------------------------------------------------
+
+
+def test_an_approved_call_runs_when_the_run_is_driven(store: str) -> None:
+    drive(store, "r", HELD)
+    assert told("approve", "r", "c1", "--arguments", '{"cents": 7}') == (
+        "c1 is approved; it runs when r is driven\n"
+    )
+    assert drive(store, "r", HELD).status == "done"
+    assert outputs("r") == ["charged 7"]
+
+
+def test_a_denied_call_does_not_run_and_the_model_reads_why(store: str) -> None:
+    drive(store, "r", HELD)
+    told("deny", "r", "c1", "--reason", "too much", "--note", "ask bo", "--by", "ann")
+    assert drive(store, "r", HELD).status == "done"
+    assert outputs("r") == ["Error: too much"]
+    assert "user: ask bo" in told("show", "r")
+
+
+def test_a_halted_call_takes_the_output_that_somebody_says(store: str) -> None:
+    drive(store, "r", HALTS)
+    given = ("--evidence", '{"ledger": "ch_1"}', "--reason", "the bank has it", "--by", "ann")
+    told("resolve", "r", "c1", "--output", "-", *given, given="charged 13")
+    assert drive(store, "r", HALTS).status == "done"
+    assert outputs("r") == ["charged 13"]
+    assert 'answer by human ann (the bank has it), on evidence {"ledger":"ch_1"}' in told(
+        "show", "r"
+    )
+
+
+def test_a_call_that_never_ran_runs_again(store: str) -> None:
+    drive(store, "r", MAILS)
+    told("resolve", "r", "c1", "--never-ran")
+    assert drive(store, "r", MAILS).status == "halted"
+    assert told("show", "r").count("dispatch of c1") == 2
+
+
+def test_a_cancelled_run_is_closed_at_once_if_nobody_drives_it(store: str) -> None:
+    drive(store, "r", HELD)
+    assert told("cancel", "r", "--reason", "not wanted", "--by", "cy") == "r is cancelled\n"
+    assert told("show", "r").endswith("closed: cancelled by cy (not wanted)\n")
+
+
+def test_a_run_that_a_limit_stopped_goes_on_when_told(store: str) -> None:
+    assert drive(store, "r", LONG).turns == 2
+    told("retry", "r", "--by", "bo", "--reason", "nearly there")
+    assert drive(store, "r", LONG).turns == 4
+    assert "told to go on by bo (nearly there)" in told("show", "r")
+
+
+def test_the_login_name_says_it_unless_another_is_given(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOGNAME", "dana")
+    drive(store, "r", HELD)
+    told("approve", "r", "c1")
+    assert waiting("r")["told"] == "c1 approved by dana"
+
+
+# --- refusals ----------------------------------------------------------------------------------
+
+
+REFUSED = {
+    "approve done c1": "run 'done' is over: done",
+    "cancel done": "run 'done' is over: done",
+    "approve halts c1": "call 'c1' of run 'halts' waits for no decision: it is in_flight",
+    "deny halts c9": "call 'c9' of run 'halts' waits for no decision: there is no such call",
+    "resolve held c1 --output x": "call 'c1' of run 'held' is not halted: it is held",
+}
+
+
+@pytest.mark.parametrize("command", REFUSED)
+def test_what_a_run_refuses_ends_with_1(store: str, command: str) -> None:
+    for run_id, script in (("done", DONE), ("halts", HALTS), ("held", HELD)):
+        if run_id in command.split():
+            drive(store, run_id, script)
+    before = look(command.split()[1])
+    assert refused(*shlex.split(command)) == (1, REFUSED[command])
+    assert look(command.split()[1]) == before
+
+
+def test_a_call_that_may_still_run_is_not_resolved_as_one_that_never_did(store: str) -> None:
+    drive(store, "r", HALTS)
+    exit_code, words = refused("resolve", "r", "c1", "--never-ran", "--min-age", "3600")
+    assert exit_code == 1
+    assert words.endswith("may still be running; wait until it is 3600 s old")
+
+
+def test_a_second_word_that_differs_is_refused(store: str) -> None:
+    drive(store, "r", HALTS)
+    told("resolve", "r", "c1", "--output", "charged")
+    exit_code, words = refused("resolve", "r", "c1", "--output", "not charged")
+    assert (exit_code, words) == (1, "call 'c1' of run 'r' was resolved before: charged")
+
+
+UNUSABLE = {
+    "show nothing": "there is no run 'nothing'",
+    "tail nothing": "there is no run 'nothing'",
+    "cancel nothing": "there is no run 'nothing'",
+    "resolve r c1": "say what it gave with --output TEXT, or --never-ran",
+    "resolve r c1 --output x --never-ran": "say what it gave with --output TEXT, or --never-ran",
+    "resolve r c1 --output x --evidence {": "--evidence is JSON: Input data was truncated",
+    "ls --store nowhere:x": "no store for 'nowhere:x'; a store URL begins with one of",
+    "retry r": "run 'r' cannot be retried: no limit stopped the run",
+    "resolve r c1 --never-ran": "the tool of call 'c1' has no timeout",
+    "approve r c1 --arguments [": "",
+}
+
+
+@pytest.mark.parametrize("command", UNUSABLE)
+def test_what_cannot_be_done_ends_with_2(store: str, command: str) -> None:
+    if " r" in command:
+        drive(store, "r", HELD if command.startswith("approve") else HALTS)
+    exit_code, words = refused(*shlex.split(command))
+    assert exit_code == 2
+    assert words.startswith(UNUSABLE[command])
+
+
+def test_without_a_store_the_variable_is_named() -> None:
+    done = Piped("runs", "ls")
+    assert done.code == 2
+    assert "PERDURE_STORE" in done.err
+
+
+# --- on a screen -------------------------------------------------------------------------------
+
+
+def test_everything_fits_a_screen(store: str) -> None:
+    text = " ".join(["a long story"] * 60)
+    two = turn(charging(13, "call_of_a_name_as_long_as_providers_give_1"), charging(500, "c2"))
+    long = "orders/2026/a-name-that-somebody-made-of-many-words/and-of-still-more-of-them/42"
+    drive(store, long, [two, text])
+    drive(store, "short", [text])
+    for arguments, seen in (
+        (["ls"], "halted"),
+        (["show", "short"], "a long sto…"),
+        (["show", long], "is held: it costs much"),
+    ):
+        with Terminal("runs", *arguments, env={"PERDURE_STORE": store}) as screen:
+            screen.ends(0)
+        assert max(map(len, screen.lines)) <= COLUMNS, screen.text
+        assert seen in screen.text
+
+
+@pytest.mark.parametrize(
+    "name", ["ls", "show", "tail", "approve", "deny", "resolve", "cancel", "retry"]
+)
+def test_each_command_tells_its_exit_codes(name: str) -> None:
+    command = runs.commands[name]
+    text = command.get_help(click.Context(command, info_name=name, max_content_width=COLUMNS))
+    assert "1    the run refuses" in text
+    assert max(map(len, text.splitlines())) <= COLUMNS

@@ -57,8 +57,8 @@ def _candidates() -> Iterator[Path]:
         yield Path(wheel.origin).parent / "pginstall" / "bin"
 
 
-def _user() -> pwd.struct_passwd | None:
-    """Whom the server runs as; None for us."""
+def server_user() -> pwd.struct_passwd | None:
+    """Whom the server, or a pooler, runs as; None for us."""
     if os.geteuid() != 0:
         return None
     for name in _USERS:
@@ -67,7 +67,7 @@ def _user() -> pwd.struct_passwd | None:
     pytest.skip("Postgres does not run as root, and there is no other user to run it as")
 
 
-def _becoming(user: pwd.struct_passwd | None) -> Callable[[], None]:
+def becoming(user: pwd.struct_passwd | None) -> Callable[[], None]:
     """What makes a fresh process one of `user`, that ends with us."""
     libc = ctypes.CDLL(None)
 
@@ -85,7 +85,7 @@ def _becoming(user: pwd.struct_passwd | None) -> Callable[[], None]:
 @contextlib.contextmanager
 def serving(binaries: Path) -> Generator[str]:
     """A server of its own, and its URL."""
-    user = _user()
+    user = server_user()
     directory = Path(tempfile.mkdtemp(prefix="pg", dir="/tmp"))
     if user is not None:
         os.chown(directory, user.pw_uid, user.pw_gid)
@@ -95,7 +95,7 @@ def serving(binaries: Path) -> Generator[str]:
     try:
         made = subprocess.run(
             [binaries / "initdb", "-D", data, "-U", "perdure", "-A", "trust", "-E", "UTF8", "-N"],
-            preexec_fn=_becoming(user),
+            preexec_fn=becoming(user),
             env=environment,
             cwd=directory,
             capture_output=True,
@@ -108,7 +108,7 @@ def serving(binaries: Path) -> Generator[str]:
         with log.open("wb") as output:
             process = subprocess.Popen(
                 [binaries / "postgres", "-D", data, "-k", directory, *settings],
-                preexec_fn=_becoming(user),  # noqa: PLW1509 - before any test has threads
+                preexec_fn=becoming(user),  # noqa: PLW1509 - before any test has threads
                 env=environment,
                 cwd=directory,
                 stdout=output,

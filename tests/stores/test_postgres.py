@@ -28,14 +28,16 @@ from perdure.errors import (
 )
 from perdure.log.header import Origin, decode_header
 from perdure.log.reading import read_lines
-from perdure.log.store import Appended, Lease, Message
+from perdure.log.store import Appended, Composed, Lease, Message
 from perdure.stores import open_store
 from perdure.stores.points import Point
 from perdure.stores.postgres import PostgresStore
 from perdure.stores.postgres_schema import VERSION
 from perdure.testing import store_kit
 from perdure.testing.store_kit import chain, header
+from perdure.tools import AsyncTx
 from tests.stores.faults import Faults
+from tests.stores.pgbouncer import pgbouncer
 from tests.stores.postgres_proxy import Network, Pooler
 from tests.stores.steps import Drive, check_after_crash, resume, spots
 
@@ -356,6 +358,31 @@ async def test_a_transaction_pooler_may_stand_in_between(
             )
         )
         assert left == (0, 0)
+        await store.close()
+
+
+async def test_pgbouncer_may_stand_in_between(
+    postgres_server: str, postgres_schema: str, short: Path
+) -> None:
+    async with pgbouncer(postgres_server, short) as url:
+        store = PostgresStore(url, schema=postgres_schema)
+        for number in range(2):
+            await resume(Drive(store, f"p{number}-"))
+        async with asyncio.TaskGroup() as group:
+            for number in range(20):
+                group.create_task(store.put("p0-s1", Message(id=f"x{number}")))
+        assert len(await store.unconsumed("p0-s1")) == 20
+        lease = await driven(store, "paid")
+        (entry,) = chain(1)
+
+        async def adds(tx: AsyncTx) -> object:
+            return (await tx.execute("SELECT $1::int + 1", (1,))).rows[0][0]
+
+        def compose(value: object) -> Composed:
+            assert value == 2
+            return Composed(entry)
+
+        assert (await store.transact("paid", 0, lease.fence, adds, compose)).version == 1
         await store.close()
 
 

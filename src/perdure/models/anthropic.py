@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import cast
 
 from perdure.clock import Clock, Ids
 from perdure.errors import QuotaExhausted, Rejected
@@ -21,10 +20,11 @@ from perdure.models.anthropic_settings import Seen, settings_members, takes_inli
 from perdure.models.anthropic_stream import MessageAssembler
 from perdure.models.body import Body
 from perdure.models.client import Exchange, Hooks, Key, ModelClient, Timeouts
-from perdure.models.content import Lost, json_text, members_of, text_of_raw
+from perdure.models.content import json_text, members_of, text_of_raw
 from perdure.models.decoding import AnswerDecoder, last_response, whole_answer
+from perdure.models.heads import Head, head_of, opened
 from perdure.models.keyed import KeyedClient, as_class
-from perdure.models.losses import Loss
+from perdure.models.losses import Loss, Lost
 from perdure.models.registry import Resolved, key_from, register
 from perdure.models.stream import EventStream
 from perdure.models.turns import Turns, View
@@ -49,14 +49,13 @@ def request_body(request: ModelRequest, *, stream: bool = True) -> Body:
         ConfigError: The API cannot do what the settings ask for.
     """
     view = _view(request)
-    return view.between(_head(request, view, stream=stream), b"]}")
+    return view.between(_head(request, view, stream=stream).begin, b"]}")
 
 
 def losses(request: ModelRequest) -> tuple[Loss, ...]:
     """What a request does not say to Claude as it was given, and why. Raises as `request_body`."""
-    view, lost = _view(request), Lost()
-    settings_members(request.settings, _seen(request.settings, view), stream=True, lost=lost)
-    return (*lost.all, *view.losses())
+    view = _view(request)
+    return (*_head(request, view, stream=True).losses, *view.losses())
 
 
 def _view(request: ModelRequest) -> View:
@@ -72,21 +71,16 @@ def _seen(settings: Request, view: View) -> Seen:
     )
 
 
-def _head(request: ModelRequest, view: View, *, stream: bool) -> bytes:
+def _head(request: ModelRequest, view: View, *, stream: bool) -> Head:
     """Everything before the first turn."""
-    settings, memo = request.settings, request.input.memo
+    settings = request.settings
     seen = _seen(settings, view)
-    held = cast("tuple[Request, Seen, bool, bytes] | None", memo.get(_HEAD))
-    if held is not None and held[1:3] == (seen, stream):
-        if held[0] is settings:
-            return held[3]
-        if held[0] == settings:
-            memo[_HEAD] = (settings, seen, stream, held[3])
-            return held[3]
-    members = json_text(settings_members(settings, seen, stream=stream, lost=Lost()))
-    head = members[:-1] + b',"messages":['
-    memo[_HEAD] = (settings, seen, stream, head)
-    return head
+
+    def make(lost: Lost) -> bytes:
+        members = settings_members(settings, seen, stream=stream, lost=lost)
+        return opened(json_text(members), "messages")
+
+    return head_of(request.input, (_HEAD, stream), settings, make, seen=seen)
 
 
 # --- the answer ----------------------------------------------------------------
@@ -227,6 +221,10 @@ class Anthropic(ModelClient):
             return response(raw, request, ids=self._ids, clock=self._clock)
 
         return await self._client.fetch("/v1/messages", request_body(request, stream=False), parse)
+
+    def losses(self, request: ModelRequest) -> tuple[Loss, ...]:
+        """What of `request` its model does not get, or gets in another form."""
+        return losses(request)
 
 
 # --- model strings ----------------------------------------------------------------

@@ -15,7 +15,6 @@ import msgspec
 from msgspec import Raw
 
 from perdure.models.content import (
-    Lost,
     Media,
     arguments_text,
     extension,
@@ -32,8 +31,9 @@ from perdure.models.content import (
     text_of_media,
     text_of_raw,
 )
+from perdure.models.losses import Lost
+from perdure.models.makers import MAKER, REDACTED
 from perdure.models.turns import NO_OUTPUT, Answered, Piece, Result, Role, Turn
-from perdure.models.writer import MAKER, REDACTED
 from perdure.wire import (
     Annotation,
     FunctionCall,
@@ -101,7 +101,7 @@ class Messages(msgspec.Struct, frozen=True):
     def _message(self, message: Message, lost: Lost) -> Piece | None:
         if message.phase:
             lost.add("phase", "Anthropic has no phases", ".phase")
-        report_unknown(message, lost, maker="Anthropic", cached=True)
+        report_unknown(message, lost, maker="Anthropic", own={OWN}, cached=True)
         blocks = _blocks(message, lost)
         if not blocks:
             return None
@@ -207,7 +207,7 @@ def own_members(value: Wire, lost: Lost, at: str = "") -> Block:
     """What a value carries for its block, beside what its type says."""
     if not value.kept:
         return {}
-    report_unknown(value, lost, at, maker="Anthropic", cached=True)
+    report_unknown(value, lost, at, maker="Anthropic", own={OWN}, cached=True)
     own: Block = dict(kept_object(value, OWN))
     if "cache_control" in kept(value):
         own["cache_control"] = Raw(kept(value)["cache_control"])

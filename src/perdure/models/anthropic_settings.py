@@ -12,7 +12,6 @@ from msgspec import Raw
 from perdure.errors import ConfigError
 from perdure.models.anthropic_request import NAME, OWN, PROVIDER, own_members
 from perdure.models.content import (
-    Lost,
     checked_name,
     extension,
     given,
@@ -23,6 +22,7 @@ from perdure.models.content import (
     stops_of,
     text_of_raw,
 )
+from perdure.models.losses import Lost
 from perdure.models.strict_schema import NotStrict, strict_schema
 from perdure.wire import (
     AllowedTools,

@@ -41,7 +41,8 @@ from perdure.models.anthropic_request import OWN, PROVIDER
 from perdure.models.anthropic_settings import max_tokens
 from perdure.models.content import input_text_of, json_text, members_of, text_of_raw
 from perdure.models.failures import failure
-from perdure.models.writer import MAKER, REDACTED, Writer
+from perdure.models.makers import MAKER, REDACTED
+from perdure.models.writer import Writer
 from perdure.wire import (
     Annotation,
     ErrorPayload,

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import cast
 from urllib.parse import quote
 
 from perdure.clock import Clock, Ids
@@ -36,10 +35,11 @@ from perdure.models.bedrock_settings import Seen, is_claude, settings_members
 from perdure.models.bedrock_stream import ConverseAssembler
 from perdure.models.body import Body
 from perdure.models.client import Exchange, Hooks, Key, ModelClient, Timeouts
-from perdure.models.content import Lost, json_text, model_named
+from perdure.models.content import json_text, model_named
 from perdure.models.decoding import AnswerDecoder, last_response, whole_answer
+from perdure.models.heads import Head, head_of, opened
 from perdure.models.keyed import as_class
-from perdure.models.losses import Loss
+from perdure.models.losses import Loss, Lost
 from perdure.models.registry import Resolved, register
 from perdure.models.stream import EventStream
 from perdure.models.turns import Turns, View
@@ -64,7 +64,7 @@ def request_body(request: ModelRequest, *, stream: bool = True) -> Body:
     """
     del stream  # the address says it
     view = _view(request)
-    head = _head(request, view)
+    head = _head(request, view).begin
     if view.first == "assistant" and not is_claude(request.settings.model or ""):
         head += _BEGIN
     return view.between(head, b"]}")
@@ -75,9 +75,8 @@ def losses(request: ModelRequest) -> tuple[Loss, ...]:
 
     Raises as `request_body`.
     """
-    view, lost = _view(request), Lost()
-    settings_members(request.settings, _seen(request.settings, view), lost)
-    return (*lost.all, *view.losses())
+    view = _view(request)
+    return (*_head(request, view).losses, *view.losses())
 
 
 def _view(request: ModelRequest) -> View:
@@ -95,18 +94,15 @@ def _seen(settings: Request, view: View) -> Seen:
     )
 
 
-def _head(request: ModelRequest, view: View) -> bytes:
+def _head(request: ModelRequest, view: View) -> Head:
     """Everything before the first turn."""
-    settings, memo = request.settings, request.input.memo
+    settings = request.settings
     seen = _seen(settings, view)
-    held = cast("tuple[Request, Seen, bytes] | None", memo.get(_HEAD))
-    if held is not None and held[1] == seen and (held[0] is settings or held[0] == settings):
-        memo[_HEAD] = (settings, seen, held[2])
-        return held[2]
-    members = json_text(settings_members(settings, seen, Lost()))
-    head = members[:-1] + (b',"messages":[' if len(members) > 2 else b'"messages":[')
-    memo[_HEAD] = (settings, seen, head)
-    return head
+
+    def make(lost: Lost) -> bytes:
+        return opened(json_text(settings_members(settings, seen, lost)), "messages")
+
+    return head_of(request.input, _HEAD, settings, make, seen=seen)
 
 
 def path_of(model: str, *, stream: bool) -> str:
@@ -281,6 +277,10 @@ class Bedrock(ModelClient):
 
         path = path_of(model_named(request.settings), stream=False)
         return await self._client.fetch(path, request_body(request), parse)
+
+    def losses(self, request: ModelRequest) -> tuple[Loss, ...]:
+        """What of `request` its model does not get, or gets in another form."""
+        return losses(request)
 
 
 # --- model strings ----------------------------------------------------------------

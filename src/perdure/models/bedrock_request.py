@@ -15,7 +15,6 @@ import msgspec
 from msgspec import Raw
 
 from perdure.models.content import (
-    Lost,
     Media,
     arguments_text,
     extension,
@@ -30,8 +29,9 @@ from perdure.models.content import (
     report_unknown,
     text_of_raw,
 )
+from perdure.models.losses import Lost
+from perdure.models.makers import MAKER, REDACTED
 from perdure.models.turns import NO_OUTPUT, Answered, Piece, Result, Role, Turn
-from perdure.models.writer import MAKER, REDACTED
 from perdure.wire import (
     Annotation,
     FunctionCall,
@@ -290,7 +290,7 @@ def cache_point(raw: bytes) -> Block:
 
 
 def _report(value: Wire, lost: Lost, at: str = "") -> None:
-    report_unknown(value, lost, at, maker="Bedrock", cached=True)
+    report_unknown(value, lost, at, maker="Bedrock", own={OWN}, cached=True)
 
 
 def _kind(part: Part, media: Media) -> tuple[str, str | None]:

@@ -12,7 +12,6 @@ from perdure.errors import ConfigError
 from perdure.models.anthropic_settings import max_tokens, thinking_members, version
 from perdure.models.bedrock_request import NAME, OWN, PROVIDER, cache_point
 from perdure.models.content import (
-    Lost,
     checked_name,
     given,
     json_text,
@@ -25,6 +24,7 @@ from perdure.models.content import (
     report_unknown,
     stops_of,
 )
+from perdure.models.losses import Lost
 from perdure.models.strict_schema import NotStrict, strict_schema
 from perdure.wire import (
     AllowedTools,
@@ -154,7 +154,7 @@ def _function(tool: FunctionTool, lost: Lost) -> list[Members]:
     made["inputSchema"] = {"json": schema}
     if strict:
         made["strict"] = True
-    report_unknown(tool, lost, maker="Bedrock", cached=True)
+    report_unknown(tool, lost, maker="Bedrock", own={OWN}, cached=True)
     spec: Members = {"toolSpec": {**made, **kept_object(tool, OWN)}}
     point = kept(tool).get("cache_control")
     return [spec] if point is None else [spec, cache_point(point)]

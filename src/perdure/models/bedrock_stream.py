@@ -20,7 +20,8 @@ from perdure.loop.model import ModelRequest
 from perdure.models.bedrock_request import OWN, PROVIDER
 from perdure.models.bedrock_settings import is_claude
 from perdure.models.content import as_unknown, input_text_of, json_text, members_of, text_of_raw
-from perdure.models.writer import MAKER, REDACTED, Writer
+from perdure.models.makers import MAKER, REDACTED
+from perdure.models.writer import Writer
 from perdure.wire import (
     ABSENT,
     Annotation,

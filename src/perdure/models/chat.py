@@ -10,12 +10,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
-from typing import NamedTuple, cast
 
 from perdure.clock import Clock, Ids
 from perdure.errors import ConfigError
 from perdure.loop.model import ModelRequest
-from perdure.loop.transcript import Items
 from perdure.models.body import Body
 from perdure.models.chat_chunks import refusal_of
 from perdure.models.chat_dialects import (
@@ -39,13 +37,14 @@ from perdure.models.chat_messages import Messages, messages
 from perdure.models.chat_settings import instructions, members
 from perdure.models.chat_stream import ChatAssembler, StreamDecoder
 from perdure.models.client import Exchange, Hooks, HttpClient, Key, ModelClient, Timeouts
-from perdure.models.content import Lost, json_text
+from perdure.models.content import json_text
 from perdure.models.decoding import last_response, whole_answer
+from perdure.models.heads import Head, head_of
 from perdure.models.keyed import KeyedClient
-from perdure.models.losses import Loss
+from perdure.models.losses import Loss, Lost
 from perdure.models.registry import Resolved, key_from, register
 from perdure.models.stream import EventStream
-from perdure.wire import Request, Response
+from perdure.wire import Response
 
 __all__ = [
     "Chat",
@@ -87,40 +86,18 @@ def losses(request: ModelRequest, *, dialect: Dialect = OPENAI) -> tuple[Loss, .
     return (*head.losses, *said.losses)
 
 
-class _Head(NamedTuple):
-    """Everything before the first message that an item gives."""
-
-    settings: Request
-    system: tuple[str, ...]
-    begin: bytes
-    losses: tuple[Loss, ...]
-
-
-def _mapped(request: ModelRequest, dialect: Dialect, *, stream: bool) -> tuple[Messages, _Head]:
+def _mapped(request: ModelRequest, dialect: Dialect, *, stream: bool) -> tuple[Messages, Head]:
     items, settings = request.input, request.settings
     said = messages(items, dialect, dialect.thoughts_of(settings.model or ""))
-    return said, _head(settings, said.system, items, dialect, stream=stream)
 
+    def make(lost: Lost) -> bytes:
+        body = members(settings, dialect, lost, stream=stream)
+        body["messages"] = instructions(settings, said.system)
+        begin = json_text(body).removesuffix(_TAIL)
+        return begin if begin.endswith(b"[") else begin + b","
 
-def _head(
-    settings: Request, system: tuple[str, ...], items: Items, dialect: Dialect, *, stream: bool
-) -> _Head:
     key = (_HEAD_KEY, dialect, stream)
-    held = cast("_Head | None", items.memo.get(key))
-    if held is not None and held.system == system:
-        if held.settings is settings:
-            return held
-        if held.settings == settings:
-            items.memo[key] = held = held._replace(settings=settings)
-            return held
-    lost = Lost()
-    body = members(settings, dialect, lost, stream=stream)
-    body["messages"] = instructions(settings, system)
-    begin = json_text(body).removesuffix(_TAIL)
-    if not begin.endswith(b"["):
-        begin += b","
-    made = items.memo[key] = _Head(settings, system, begin, tuple(lost.all))
-    return made
+    return said, head_of(items, key, settings, make, seen=said.system)
 
 
 # --- the answer ----------------------------------------------------------------

@@ -18,7 +18,6 @@ import msgspec
 from perdure.models.chat_dialects import Dialect, Thoughts
 from perdure.models.chat_parts import ChatPart, flat, note_unknown, text_part
 from perdure.models.content import (
-    Lost,
     json_text,
     kept_object,
     kept_text,
@@ -28,7 +27,8 @@ from perdure.models.content import (
     object_text,
     text_of_raw,
 )
-from perdure.models.writer import MAKER
+from perdure.models.losses import Lost
+from perdure.models.makers import MAKER, without_marks
 from perdure.wire import (
     Annotation,
     FunctionCall,
@@ -213,7 +213,8 @@ class AssistantMessage:
         """What hangs on a text."""
         for index, annotation in enumerate(part.annotations or ()):
             if self._dialect.annotations and annotation.type in _RETURNED:
-                self._annotations.append(_annotation(annotation))
+                at = f".annotations[{index}]"
+                self._annotations.append(_annotation(annotation, self._lost, at))
             else:
                 reason = "the service takes none back"
                 self._lost.add(annotation.type, reason, f".annotations[{index}]")
@@ -276,9 +277,9 @@ def _google(signature: str) -> dict[str, object]:
     return {"google": {"thought_signature": signature}}
 
 
-def _annotation(annotation: Annotation) -> object:
+def _annotation(annotation: Annotation, lost: Lost, at: str) -> object:
     """An annotation as Chat Completions writes it."""
-    raw = encode(annotation)
+    raw = encode(without_marks(annotation, lost, at))
     if not isinstance(annotation, UrlCitation):
         return msgspec.Raw(raw)
     members = cast("dict[str, object]", msgspec.json.decode(raw))

@@ -13,7 +13,8 @@ from perdure.errors import DecodeError
 from perdure.models.chat_assistant import SIGNATURE
 from perdure.models.chat_chunks import CallDelta, Members
 from perdure.models.content import json_text, object_text
-from perdure.models.writer import MAKER, Writer
+from perdure.models.makers import MAKER
+from perdure.models.writer import Writer
 from perdure.wire import StreamEvent
 
 

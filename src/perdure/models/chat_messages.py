@@ -28,8 +28,8 @@ from perdure.models.chat_parts import (
     output_parts,
     text_part,
 )
-from perdure.models.content import Lost, json_text
-from perdure.models.losses import Loss
+from perdure.models.content import json_text
+from perdure.models.losses import Loss, Lost
 from perdure.models.turns import NO_OUTPUT
 from perdure.wire import FunctionCall, FunctionCallOutput, Item, Message, Reasoning
 
@@ -223,6 +223,8 @@ class _Mapper:
                 group = self.group(after)
                 lost.all += group.losses
                 after = group.state
+            elif isinstance(item, Message) and item.role in _SYSTEM:
+                break
             else:
                 # Thoughts that this model is not shown stand between users without a message.
                 group = self._assistant(after)

@@ -13,7 +13,6 @@ import msgspec
 
 from perdure.models.chat_dialects import Dialect
 from perdure.models.content import (
-    Lost,
     Media,
     is_text,
     kept,
@@ -22,7 +21,8 @@ from perdure.models.content import (
     text_of_media,
     text_of_raw,
 )
-from perdure.models.writer import MAKER, REDACTED
+from perdure.models.losses import Lost
+from perdure.models.makers import MAKER, REDACTED
 from perdure.wire import (
     InputFile,
     InputImage,

@@ -15,7 +15,8 @@ import msgspec
 from perdure.errors import ConfigError
 from perdure.models.chat_dialects import Dialect
 from perdure.models.chat_parts import own_members
-from perdure.models.content import Lost, given, kept, members_of
+from perdure.models.content import given, kept, members_of, refuse_held
+from perdure.models.losses import Lost
 from perdure.wire import (
     AllowedTools,
     FunctionChoice,
@@ -74,20 +75,6 @@ def members(settings: Request, dialect: Dialect, lost: Lost, *, stream: bool) ->
     _nowhere(settings, lost)
     _extra(body, settings, dialect, lost)
     return body
-
-
-def refuse_held(settings: Request) -> None:
-    """Raise ConfigError if the settings name a conversation that a server holds (DESIGN 5)."""
-    held: dict[str, object] = {
-        "previous_response_id": settings.previous_response_id,
-        "conversation": settings.unknown.get("conversation"),
-    }
-    for name, value in held.items():
-        if value:
-            raise ConfigError(
-                f"{name} {value!r} names a conversation that the server holds; "
-                "perdure sends the whole history, so give its items as input"
-            )
 
 
 def _put(body: dict[str, object], name: str, value: object, dialect: Dialect, lost: Lost) -> None:

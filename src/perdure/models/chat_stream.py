@@ -39,8 +39,9 @@ from perdure.models.chat_dialects import OPENAI, Dialect
 from perdure.models.chat_think import ThinkSplitter
 from perdure.models.decoding import AnswerDecoder
 from perdure.models.failures import failure
+from perdure.models.makers import MAKER
 from perdure.models.stream import StreamEnd, bad_frame
-from perdure.models.writer import MAKER, Writer
+from perdure.models.writer import Writer
 from perdure.wire import (
     ErrorPayload,
     Frame,

@@ -9,16 +9,18 @@ import hashlib
 import re
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, cast
 
 import msgspec
 
 from perdure.errors import ConfigError
-from perdure.models.losses import Loss
+from perdure.models.losses import Lost
+from perdure.models.makers import is_mark, report_marks
 from perdure.wire import (
     ABSENT,
     Absent,
+    CompactRequest,
     InputFile,
     InputImage,
     InputVideo,
@@ -33,26 +35,6 @@ from perdure.wire import (
     Wire,
     scalar_text,
 )
-
-
-class Lost:
-    """Where losses are gathered.
-
-    Attributes:
-        at: The place that losses are relative to, as `input[3]`.
-        all: The losses.
-    """
-
-    __slots__ = ("all", "at")
-
-    def __init__(self) -> None:
-        self.at = ""
-        self.all: list[Loss] = []
-
-    def add(self, what: str, reason: str, at: str = "") -> None:
-        """Note a loss."""
-        self.all.append(Loss(self.at + at, what, reason))
-
 
 # --- JSON ------------------------------------------------------------------------
 
@@ -168,18 +150,22 @@ def as_unknown(members: Mapping[str, object]) -> Kept:
     return Kept({name: _encode(member) for name, member in members.items()}, frozenset())
 
 
-def report_unknown(value: Wire, lost: Lost, at: str = "", *, maker: str, cached: bool) -> None:
-    """Note the members that nobody here knows. Marks of other makers are none of ours.
+def report_unknown(
+    value: Wire, lost: Lost, at: str = "", *, maker: str, own: Collection[str], cached: bool
+) -> None:
+    """Note the members that nobody here knows, and the marks of other makers.
 
     Args:
         value: What carries them.
         lost: Where they are noted.
         at: Where the value stands.
         maker: Who does not take them.
+        own: The marks that it takes.
         cached: Whether a `cache_control` is taken.
     """
+    report_marks(value, lost, at, own=own)
     for name, raw in kept(value).items():
-        known = name.startswith("perdure:") or (cached and name == "cache_control")
+        known = is_mark(name) or (cached and name == "cache_control")
         if not known and raw != b"null":
             lost.add(name, f"{maker} has no such member", f"{at}.{name}")
 
@@ -326,15 +312,19 @@ def is_text(media: Media) -> bool:
 # --- settings ------------------------------------------------------------------------
 
 
-def refuse_held(settings: Request) -> None:
-    """Refuse a conversation that a server holds: the history is always sent whole (DESIGN 5)."""
+def refuse_held(request: Request | CompactRequest) -> None:
+    """Refuse a conversation that a server holds: the history is always sent whole (DESIGN 5).
+
+    Raises:
+        ConfigError: The request names one.
+    """
     for name, value in (
-        ("previous_response_id", settings.previous_response_id),
-        ("conversation", settings.unknown.get("conversation")),
+        ("previous_response_id", request.previous_response_id),
+        ("conversation", request.unknown.get("conversation")),
     ):
         if value:
             raise ConfigError(
-                f"{name} {value!r} names a conversation that a server holds; "
+                f"{name} {value!r} names a conversation that the server holds; "
                 "perdure sends the whole history, so give its items as input"
             )
 

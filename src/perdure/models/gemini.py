@@ -11,7 +11,6 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import cast
 from urllib.parse import quote
 
 import msgspec
@@ -23,17 +22,18 @@ from perdure.loop.model import ModelRequest
 from perdure.models import failures
 from perdure.models.body import Body
 from perdure.models.client import Exchange, Hooks, Key, ModelClient, Timeouts
-from perdure.models.content import Lost, json_text, members_of, model_named, text_of_raw
+from perdure.models.content import json_text, members_of, model_named, text_of_raw
 from perdure.models.decoding import AnswerDecoder, last_response, whole_answer
 from perdure.models.gemini_request import PROVIDER, Contents
 from perdure.models.gemini_settings import settings_members, version
 from perdure.models.gemini_stream import ResponseAssembler
+from perdure.models.heads import Head, head_of, opened
 from perdure.models.keyed import KeyedClient, as_class
-from perdure.models.losses import Loss
+from perdure.models.losses import Loss, Lost
 from perdure.models.registry import Resolved, key_from, register
 from perdure.models.stream import EventStream
 from perdure.models.turns import Turns, View
-from perdure.wire import Request, Response
+from perdure.wire import Response
 from perdure.wire.sse import FRAME_LIMIT, SSEParser
 
 URL = "https://generativelanguage.googleapis.com/v1beta"
@@ -55,7 +55,7 @@ def request_body(request: ModelRequest, *, stream: bool = True) -> Body:
     """
     del stream  # the address says it
     view = _view(request)
-    head = _head(request, view)
+    head = _head(request, view).begin
     if view.first != "user":  # who says nothing where the model is to begin
         head += _NOTHING if view.first is None else _NOTHING + b","
     return view.between(head, b"]}")
@@ -66,9 +66,8 @@ _NOTHING = b'{"role":"user","parts":[{"text":""}]}'
 
 def losses(request: ModelRequest) -> tuple[Loss, ...]:
     """What a request does not say to Gemini as it was given, and why. Raises as `request_body`."""
-    view, lost = _view(request), Lost()
-    settings_members(request.settings, _system(view), lost)
-    return (*lost.all, *view.losses())
+    view = _view(request)
+    return (*_head(request, view).losses, *view.losses())
 
 
 def _view(request: ModelRequest) -> View:
@@ -80,18 +79,14 @@ def _system(view: View) -> list[bytes]:
     return [part for piece in view.leading for part in piece.blocks]
 
 
-def _head(request: ModelRequest, view: View) -> bytes:
+def _head(request: ModelRequest, view: View) -> Head:
     """Everything before the first turn."""
-    settings, memo = request.settings, request.input.memo
-    system = _system(view)
-    held = cast("tuple[Request, list[bytes], bytes] | None", memo.get(_HEAD))
-    if held is not None and held[1] == system and (held[0] is settings or held[0] == settings):
-        memo[_HEAD] = (settings, system, held[2])
-        return held[2]
-    members = json_text(settings_members(settings, system, Lost()))
-    head = members[:-1] + (b',"contents":[' if len(members) > 2 else b'"contents":[')
-    memo[_HEAD] = (settings, system, head)
-    return head
+    settings, system = request.settings, _system(view)
+
+    def make(lost: Lost) -> bytes:
+        return opened(json_text(settings_members(settings, system, lost)), "contents")
+
+    return head_of(request.input, _HEAD, settings, make, seen=system)
 
 
 def path_of(model: str, *, stream: bool) -> str:
@@ -265,6 +260,10 @@ class Gemini(ModelClient):
 
         path = path_of(model_named(request.settings), stream=False)
         return await self._client.fetch(path, request_body(request), parse)
+
+    def losses(self, request: ModelRequest) -> tuple[Loss, ...]:
+        """What of `request` its model does not get, or gets in another form."""
+        return losses(request)
 
 
 # --- model strings ----------------------------------------------------------------

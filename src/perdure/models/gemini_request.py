@@ -15,7 +15,6 @@ import msgspec
 from msgspec import Raw
 
 from perdure.models.content import (
-    Lost,
     Media,
     arguments_text,
     extension,
@@ -29,8 +28,9 @@ from perdure.models.content import (
     report_unknown,
     text_of_raw,
 )
+from perdure.models.losses import Lost
+from perdure.models.makers import MAKER
 from perdure.models.turns import NO_OUTPUT, Answered, Piece, Result, Role, Turn
-from perdure.models.writer import MAKER
 from perdure.wire import (
     Annotation,
     FunctionCall,
@@ -104,7 +104,7 @@ class Contents(msgspec.Struct, frozen=True):
     def _message(self, message: Message, lost: Lost) -> Piece | None:
         if message.phase:
             lost.add("phase", "Gemini has no phases", ".phase")
-        report_unknown(message, lost, maker="Gemini", cached=False)
+        report_unknown(message, lost, maker="Gemini", own={OWN, SIGNATURE}, cached=False)
         parts = [json_text(part) for part in _parts(message, lost)]
         if not parts:
             return None
@@ -203,7 +203,7 @@ def own_members(value: Wire, lost: Lost, at: str = "") -> ApiPart:
     """What a value carries for its part, beside what its type says."""
     if not value.kept:
         return {}
-    report_unknown(value, lost, at, maker="Gemini", cached=False)
+    report_unknown(value, lost, at, maker="Gemini", own={OWN, SIGNATURE}, cached=False)
     own: ApiPart = dict(kept_object(value, OWN))
     signature = kept_text(value, SIGNATURE)
     if signature is not None:
@@ -303,7 +303,7 @@ def _function_response(
     made["response"] = _response(output.text, media=bool(inside or beside))
     if inside:
         made["parts"] = inside
-    report_unknown(output, lost, maker="Gemini", cached=False)
+    report_unknown(output, lost, maker="Gemini", own={OWN, SIGNATURE}, cached=False)
     return Result(json_text({"functionResponse": made, **kept_object(output, OWN)}), beside)
 
 

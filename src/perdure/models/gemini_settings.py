@@ -10,7 +10,6 @@ from msgspec import Raw
 
 from perdure.errors import ConfigError
 from perdure.models.content import (
-    Lost,
     checked_name,
     given,
     kept,
@@ -22,6 +21,7 @@ from perdure.models.content import (
 )
 from perdure.models.gemini_request import NAME, OWN, PROVIDER, own_members
 from perdure.models.gemini_schema import gemini_schema
+from perdure.models.losses import Lost
 from perdure.wire import (
     AllowedTools,
     FunctionChoice,

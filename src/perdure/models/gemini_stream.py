@@ -21,7 +21,8 @@ from perdure.models.content import json_text, members_of, text_of_raw
 from perdure.models.failures import failure
 from perdure.models.gemini_grounding import annotations_of
 from perdure.models.gemini_request import OWN, PROVIDER, SIGNATURE
-from perdure.models.writer import MAKER, Writer
+from perdure.models.makers import MAKER
+from perdure.models.writer import Writer
 from perdure.wire import (
     ErrorPayload,
     Frame,

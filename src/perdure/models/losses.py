@@ -1,23 +1,26 @@
-"""What a request could not carry to a provider.
-
-An adapter maps what it can. The rest it names here, each item, part or setting with the reason, so
-that nothing is left out in silence.
-"""
+"""What adapters gather of a request that its provider does not get. See `perdure.loop.losses`."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from perdure.loop.losses import Loss
+
+__all__ = ["Loss", "Lost"]
 
 
-class Loss(NamedTuple):
-    """Something of a request that its provider does not get.
+class Lost:
+    """Where losses are gathered.
 
     Attributes:
-        at: Where it stands, as `input[3].content[1]` or `temperature`.
-        what: What it is, as `input_image` or `reasoning`.
-        reason: Why it was left out, or what went in its place.
+        at: The place that losses are relative to, as `input[3]`.
+        all: The losses.
     """
 
-    at: str
-    what: str
-    reason: str
+    __slots__ = ("all", "at")
+
+    def __init__(self, at: str = "") -> None:
+        self.at = at
+        self.all: list[Loss] = []
+
+    def add(self, what: str, reason: str, at: str = "") -> None:
+        """Note a loss."""
+        self.all.append(Loss(self.at + at, what, reason))

@@ -1,14 +1,15 @@
 """Open Responses over HTTP: OpenAI, and every server that speaks the same.
 
 Three maps, each a pure function of bytes and values: `request_body` from a request, `StreamDecoder`
-and `response` to events and a response. `OpenResponses` is the client that sends and reads them.
+and `response` to events and a response; and `losses`, what the first cannot say. `OpenResponses` is
+the client that sends and reads them.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -16,7 +17,6 @@ from msgspec.structs import replace
 from perdure.clock import Clock
 from perdure.errors import (
     BadBody,
-    ConfigError,
     DecodeError,
     EmptyBody,
     ModelError,
@@ -26,7 +26,7 @@ from perdure.errors import (
 )
 from perdure.loop.model import ModelRequest
 from perdure.loop.transcript import Items
-from perdure.models.body import Body, ItemFragments
+from perdure.models.body import Body
 from perdure.models.client import (
     BODY_LIMIT,
     Exchange,
@@ -36,7 +36,12 @@ from perdure.models.client import (
     ModelClient,
     Timeouts,
 )
+from perdure.models.content import refuse_held
 from perdure.models.failures import failure, readable
+from perdure.models.heads import Head, head_of, opened
+from perdure.models.losses import Loss, Lost
+from perdure.models.openresponses_items import sent
+from perdure.models.openresponses_settings import settings_members
 from perdure.models.stream import QUOTE, EventStream, StreamEnd, bad_frame
 from perdure.wire import (
     ABSENT,
@@ -63,7 +68,6 @@ T = TypeVar("T")
 
 # --- the request ---------------------------------------------------------------
 
-_ITEMS_KEY = "perdure.models.openresponses:items"
 _HEAD_KEY = "perdure.models.openresponses:head"
 _TAIL = b"]}"
 
@@ -72,49 +76,40 @@ def request_body(request: ModelRequest, *, stream: bool = True) -> Body:
     """The body of `POST /responses`.
 
     Items are encoded once for a transcript and settings once for a drive (DESIGN 7). Nothing is
-    stored by the server: the history is sent whole (DESIGN 5).
+    stored by the server: the history is sent whole (DESIGN 5). How items are sent stands in
+    `openresponses_items`.
 
     Raises:
         ConfigError: The settings name a conversation that a server holds.
     """
     items = request.input
     head = _head(request.settings, items, stream=stream)
-    return ItemFragments.of(items, _ITEMS_KEY, encode).between(head, len(items), _TAIL)
+    return sent(items).between(head.begin, _TAIL)
 
 
-def _head(settings: Request, items: Items, *, stream: bool) -> bytes:
+def losses(request: ModelRequest) -> tuple[Loss, ...]:
+    """What of a request its server does not get, or gets in another form. Raises as above."""
+    items = request.input
+    return (*_head(request.settings, items, stream=True).losses, *sent(items).losses)
+
+
+def _head(settings: Request, items: Items, *, stream: bool) -> Head:
     """Everything before the first item."""
-    held = cast("tuple[Request, bool, bytes] | None", items.memo.get(_HEAD_KEY))
-    if held is not None and held[1] is stream:
-        if held[0] is settings:
-            return held[2]
-        if held[0] == settings:
-            items.memo[_HEAD_KEY] = (settings, stream, held[2])
-            return held[2]
-    _refuse_held(settings.previous_response_id, settings.unknown)
-    members = encode(replace(settings, input=ABSENT, stream=stream, store=False))
-    head = members[:-1] + b',"input":['
-    items.memo[_HEAD_KEY] = (settings, stream, head)
-    return head
+
+    def make(lost: Lost) -> bytes:
+        return opened(settings_members(settings, lost, stream=stream), "input")
+
+    return head_of(items, (_HEAD_KEY, stream), settings, make)
 
 
 def compact_body(request: CompactRequest) -> Body:
     """The body of `POST /responses/compact`. Raises as `request_body`."""
-    _refuse_held(request.previous_response_id, request.unknown)
-    raw = encode(request)
-    return Body([raw], len(raw))
-
-
-def _refuse_held(previous: object, unknown: Mapping[str, object]) -> None:
-    for name, value in (
-        ("previous_response_id", previous),
-        ("conversation", unknown.get("conversation")),
-    ):
-        if value:
-            raise ConfigError(
-                f"{name} {value!r} names a conversation that the server holds; "
-                "perdure sends the whole history, so give its items as input"
-            )
+    refuse_held(request)
+    if not isinstance(request.input, tuple):
+        raw = encode(request)
+        return Body([raw], len(raw))
+    begin = opened(encode(replace(request, input=ABSENT)), "input")
+    return sent(Items.of(request.input)).between(begin, _TAIL)
 
 
 # --- the answer ----------------------------------------------------------------
@@ -420,6 +415,10 @@ class OpenResponses(ModelClient):
         """
         body = request_body(request, stream=False)
         return await self._client.fetch("/responses", body, lambda raw: response(raw, request))
+
+    def losses(self, request: ModelRequest) -> tuple[Loss, ...]:
+        """What of `request` the server does not get, or gets in another form."""
+        return losses(request)
 
     async def compact(self, request: CompactRequest) -> CompactResponse:
         """Have the server fold a history. Raises as `create`."""

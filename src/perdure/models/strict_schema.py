@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
-from perdure.models.content import Lost, json_text
+from perdure.models.content import json_text
+from perdure.models.losses import Lost
 from perdure.wire.jsontext import member_path
 
 Schema = Mapping[str, object]

@@ -20,8 +20,7 @@ from msgspec.structs import replace
 
 from perdure.loop.transcript import Items
 from perdure.models.body import Body
-from perdure.models.content import Lost
-from perdure.models.losses import Loss
+from perdure.models.losses import Loss, Lost
 from perdure.wire import FunctionCall, FunctionCallOutput, Item
 
 Role = Literal["user", "assistant"]
@@ -133,13 +132,13 @@ class Settled(NamedTuple):
         role: Whose it was.
         calls: The calls in it.
         first: The kind of its first piece; None if it had none, but results alone.
-        losses: What was lost in it.
+        lost: How many losses there are up to its end.
     """
 
     role: Role
     calls: Mapping[str, Call]
     first: Kind | None
-    losses: tuple[Loss, ...]
+    lost: int
 
 
 class Turns:
@@ -150,6 +149,7 @@ class Turns:
         self._reader = _Reader(dialect, {}, None)
         self._seen = 0
         self.settled: list[Settled] = []
+        self.losses: list[Loss] = []  # of the settled turns
         self.fragments: list[bytes] = []
         self.lengths: list[int] = [0]  # how many bytes the first n fragments are
         self.variants: dict[int, bytes] = {}  # of some turns, with the comma before it
@@ -199,7 +199,8 @@ class Turns:
             self.surplus = 0
             self.spoken.append(index)
         first = turn.pieces[0].kind if turn.pieces else None
-        self.settled.append(Settled(turn.role, turn.calls, first, tuple(lost.all)))
+        self.losses += lost.all
+        self.settled.append(Settled(turn.role, turn.calls, first, len(self.losses)))
 
     def _view(self, items: Items) -> View:
         """A shorter snapshot cuts one turn, which is read again."""
@@ -276,8 +277,8 @@ class View:
         lost = Lost()
         for _ in self._last(lost):
             pass
-        settled = self._turns.settled[: self._count]
-        return [*(loss for one in settled for loss in one.losses), *self._lost, *lost.all]
+        settled = self._turns.settled[self._count - 1].lost if self._count else 0
+        return [*self._turns.losses[:settled], *self._lost, *lost.all]
 
     @property
     def _user_speaks(self) -> bool:

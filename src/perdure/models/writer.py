@@ -1,8 +1,6 @@
 """The emitter of the adapters: one that can be copied, and marks what it closes.
 
-A *mark* is a member of an item or a part that its wire type does not know: what the provider wants
-back with it. `perdure:provider` names the maker of a thought that is signed; the others are the
-provider's own.
+What a *mark* is stands in `makers`.
 """
 
 from __future__ import annotations
@@ -28,12 +26,6 @@ from perdure.wire import (
     with_unknown,
 )
 from perdure.wire.open_items import OpenCall, OpenMessage
-
-MAKER = "perdure:provider"
-"""The mark of a thought: who made it, and gets its signature back."""
-
-REDACTED = "perdure:redacted"
-"""The mark of a thought that its maker shows nothing of."""
 
 Marks = Mapping[str, object]
 

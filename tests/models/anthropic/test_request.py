@@ -406,9 +406,12 @@ def test_a_cache_breakpoint_goes_to_its_block() -> None:
     assert lost(*items, settings=settings) == []
 
 
-def test_members_that_nobody_knows_are_lost_and_marks_of_others_are_none_of_ours() -> None:
-    item = with_unknown(user("a"), {"priority": 1, "perdure:gemini": {}})
-    assert lost(item) == [("input[0].priority", "priority")]
+def test_members_that_nobody_knows_and_marks_of_others_are_lost() -> None:
+    item = with_unknown(user("a"), {"priority": 1, "perdure:gemini": {}, "perdure:anthropic": {}})
+    assert lost(item) == [
+        ("input[0].perdure:gemini", "perdure:gemini"),
+        ("input[0].priority", "priority"),
+    ]
 
 
 # --- settings -------------------------------------------------------------------------------

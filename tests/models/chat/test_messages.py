@@ -56,6 +56,7 @@ from perdure.wire import (
     user,
     with_unknown,
 )
+from tests.models.legal import check_chat
 
 U = user("hi")
 PNG = "data:image/png;base64,iVBORw0KGgo="
@@ -538,6 +539,13 @@ def test_a_thought_alone_that_nobody_gets_gives_no_message() -> None:
     assert shape(sent(U, Reasoning(summary=()), U, dialect=GROQ)) == "u u"
 
 
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda one: one.name)
+def test_what_the_system_says_between_users_ends_what_they_say_together(dialect: Dialect) -> None:
+    found = sent(U, system("s"), U, system("t"), dialect=dialect)
+    assert shape(found) in {"s u", "s u u", "u s u s"}
+    assert [text in str(found) for text in ("s", "t")] == [True, True]
+
+
 # --- what is settled is mapped once --------------------------------------------------------------
 
 _CALLS = st.sampled_from(["a", "b", "c"])
@@ -576,36 +584,11 @@ def test_a_transcript_that_grows_gives_what_it_gives_at_once(
         assert b"".join(body.fragments) == b"".join(once.fragments)
         assert body.length == len(b"".join(body.fragments))
         assert losses(told, dialect=dialect) == losses(fresh, dialect=dialect)
-        check_legal(body.value(), dialect)
+        check_chat(body.value(), dialect)
 
 
 def _with(items: Items) -> ModelRequest:
     return ModelRequest(settings=Request(model="m", instructions="Be brief."), input=items)
-
-
-def check_legal(body: Any, dialect: Dialect) -> None:
-    """The rules that services have for the order and the shape of messages."""
-    owed: list[str] = []
-    last = ""
-    for index, message in enumerate(body["messages"]):
-        role, calls = message["role"], message.get("tool_calls", ())
-        assert role in {"system", "user", "assistant", "tool", *(["developer"] * dialect.developer)}
-        if role == "tool":
-            assert owed.pop(0) == message["tool_call_id"]
-        else:
-            assert not owed
-            assert message["content"] or calls or len(message) > 2
-        owed += [call["id"] for call in calls]
-        assert len(set(owed)) == len(owed)
-        assert all(re.fullmatch(dialect.call_ids, call_id) for call_id in owed)
-        if dialect.system_first:
-            assert role != "system" or index == 0
-        if dialect.merge_users:
-            assert (role, last) != ("user", "user")
-        if dialect.bridge:
-            assert (role, last) != ("user", "tool")
-        last = role
-    assert not owed
 
 
 def test_the_fragments_of_a_turn_are_those_of_the_turn_before_and_the_new_ones() -> None:

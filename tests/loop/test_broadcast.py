@@ -73,7 +73,7 @@ EVENTS = st.one_of(
 )
 
 
-def read(cursor: Cursor, broadcast: Broadcast, most: int) -> list[Event]:
+def read(cursor: Cursor[Event], broadcast: Broadcast, most: int) -> list[Event]:
     """What a consumer reads without waiting."""
     events: list[Event] = []
     while len(events) < most and (event := broadcast.read(cursor.position)) is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Generic, TypeVar
 from weakref import WeakSet
 
 import msgspec
@@ -17,19 +18,24 @@ from perdure.loop.events import Event, ItemUpdate
 from perdure.wire import DeltaEvent, OutputTextDelta
 from perdure.wire.values import ABSENT
 
+T = TypeVar("T")
+
 TAIL = 1024
 """How many of the newest events are always held as they came."""
 
 
-class Broadcast:
-    """The events of one drive."""
+class Replay(Generic[T]):
+    """A sequence that every consumer sees from its beginning, whenever it comes.
+
+    It holds everything that was appended, unless a subclass folds what lies behind the tail.
+    """
 
     def __init__(self, tail: int = TAIL) -> None:
-        self._events: list[Event] = []
+        self._events: list[T] = []
         self._joined = 0  # everything before this place has been joined
         self._tail = tail
         self._closed = False
-        self._cursors: WeakSet[Cursor] = WeakSet()
+        self._cursors: WeakSet[Cursor[T]] = WeakSet()
         self._waiting: list[asyncio.Future[None]] = []
 
     @property
@@ -37,7 +43,7 @@ class Broadcast:
         """Whether the last event was appended."""
         return self._closed
 
-    def append(self, event: Event) -> None:
+    def append(self, event: T) -> None:
         """Add an event. Never waits."""
         self._events.append(event)
         if len(self._events) - self._joined >= 2 * self._tail:
@@ -49,18 +55,25 @@ class Broadcast:
         self._closed = True
         self._wake()
 
-    def subscribe(self) -> Cursor:
+    def subscribe(self) -> Cursor[T]:
         """A new consumer, who sees everything from the beginning."""
         cursor = Cursor(self)
         self._cursors.add(cursor)
         return cursor
 
-    def read(self, position: int) -> Event | None:
+    def snapshot(self) -> tuple[T, ...]:
+        """What a consumer would see now, without waiting."""
+        return tuple(self._events)
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    def read(self, position: int) -> T | None:
         """The event at a position, None past the newest."""
         return self._events[position] if position < len(self._events) else None
 
     async def wait(self) -> None:
-        """Wait until an event is appended, or the broadcast is closed."""
+        """Wait until an event is appended, or the sequence is closed."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
         try:
@@ -75,6 +88,14 @@ class Broadcast:
             for future in waiting:
                 if not future.done():
                     future.set_result(None)
+
+    def _join(self) -> None:
+        """Fold what lies between the last join and the tail."""
+        self._joined = len(self._events)
+
+
+class Broadcast(Replay[Event]):
+    """The events of one drive. Neighbouring deltas behind the tail are joined."""
 
     def _join(self) -> None:
         """Join neighbouring deltas in what lies between the last join and the tail."""
@@ -106,18 +127,18 @@ class Broadcast:
                 cursor.position = moved[cursor.position]
 
 
-class Cursor(AsyncIterator[Event]):
-    """One consumer's place in a broadcast."""
+class Cursor(AsyncIterator[T]):
+    """One consumer's place in a sequence."""
 
-    def __init__(self, broadcast: Broadcast) -> None:
-        self._broadcast = broadcast
+    def __init__(self, sequence: Replay[T]) -> None:
+        self._sequence = sequence
         self.position = 0
 
-    async def __anext__(self) -> Event:
-        while (event := self._broadcast.read(self.position)) is None:
-            if self._broadcast.closed:
+    async def __anext__(self) -> T:
+        while (event := self._sequence.read(self.position)) is None:
+            if self._sequence.closed:
                 raise StopAsyncIteration
-            await self._broadcast.wait()
+            await self._sequence.wait()
         self.position += 1
         return event
 

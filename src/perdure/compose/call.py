@@ -1,0 +1,272 @@
+"""`call_model`: one function that asks a model, runs its tools, and gives a result to be asked."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
+from typing import TypeAlias, cast
+
+from perdure.clock import Clock, Ids, RandomIds, SystemClock
+from perdure.compose.accessors import StateAccessor
+from perdure.compose.kinds import (
+    AnyTool,
+    ApprovalCheck,
+    ClientTool,
+    ServerTool,
+    as_client,
+    is_long_running,
+)
+from perdure.compose.lifecycle import Lifecycle
+from perdure.compose.logged import LogState
+from perdure.compose.request import apply, check_members
+from perdure.compose.result import ModelResult
+from perdure.compose.router import Router
+from perdure.compose.run import Run
+from perdure.compose.shapes import Spec as Shape, checker
+from perdure.compose.signals import RunSignal
+from perdure.compose.spec import AnyInput, Context, OnRunEnd, Spec, TurnEnds, TurnStarts
+from perdure.compose.state import ConversationState
+from perdure.compose.stops import StopCondition, conditions_of
+from perdure.compose.turns import Dynamic, TurnContext
+from perdure.errors import ConfigError
+from perdure.loop import (
+    DEFAULT_GRACE,
+    DEFAULT_MAX_PARALLEL,
+    DEFAULT_WIND_DOWN,
+    Middleware,
+    Model,
+    Retry,
+    visible_to_model,
+)
+from perdure.models import resolve
+from perdure.tools import Elicitor, ToolSet
+from perdure.wire import ABSENT, Item, Request
+
+DEFAULT_MAX_ROUNDS = 5
+"""How many rounds of tools a run has, unless it says otherwise; then comes the final answer."""
+
+DEFAULT_ATTEMPTS = 3
+DEFAULT_BACKGROUND = 16
+"""How many background tasks of a run work at once."""
+
+SEALED_REASONING = "reasoning.encrypted_content"
+
+Client: TypeAlias = str | Model | Callable[[TurnContext], object]
+"""A model string, a model, or a function of the turn that gives a model string."""
+
+
+def call_model(
+    client: Client,
+    input: AnyInput | None = None,  # noqa: A002 - the natural word
+    *,
+    tools: Sequence[AnyTool] = (),
+    stop_when: StopCondition | Sequence[StopCondition] | None = None,
+    max_rounds: int | None = DEFAULT_MAX_ROUNDS,
+    final_response: bool | str = True,
+    strict_final_response: bool = False,
+    state: StateAccessor | ConversationState | None = None,
+    approve: Collection[str] = (),
+    reject: Collection[str] | Mapping[str, str] = (),
+    require_approval: ApprovalCheck | None = None,
+    context: Context | None = None,
+    shared_context: Shape = None,
+    additional_instructions: str = "",
+    on_turn_start: TurnStarts | None = None,
+    on_turn_end: TurnEnds | None = None,
+    hooks: Lifecycle | None = None,
+    middleware: Sequence[Middleware] = (),
+    tool_timeout: float | None = None,
+    tool_concurrency: int = DEFAULT_MAX_PARALLEL,
+    background_concurrency: int = DEFAULT_BACKGROUND,
+    on_run_end: OnRunEnd = "drain",
+    signal: RunSignal | None = None,
+    retry: Retry | None = None,
+    elicitor: Elicitor | None = None,
+    keep: Callable[[Item], bool] = visible_to_model,
+    grace: float = DEFAULT_GRACE,
+    wind_down: float = DEFAULT_WIND_DOWN,
+    clock: Clock | None = None,
+    ids: Ids | None = None,
+    request: Request | None = None,
+    **members: object,
+) -> ModelResult:
+    """Ask a model, run the tools it calls, and go on until it answers.
+
+    Nothing happens until the result, or one of its streams, is asked for something.
+
+    ```python
+    from perdure import call_model, tool
+    from perdure.testing import ScriptedModel, call
+
+    @tool(effect="none")
+    async def weather(city: str) -> dict[str, object]:
+        "Look up the weather."
+        return {"city": city, "degrees": 21}
+
+    model = ScriptedModel([call("weather", {"city": "Oslo"}), "21 degrees in Oslo."])
+    result = call_model(model, "How is the weather in Oslo?", tools=[weather])
+    print(await result.text())  # 21 degrees in Oslo.
+    ```
+
+    Args:
+        client: A model string, a `Model`, or a function of the turn that gives a model string.
+        input: What is said: a text, a part, items; or a function that is asked once. Outputs among
+            it answer calls that wait. None goes on with the state as it stands.
+        tools: Typed functions, tools of any kind, and the provider's own.
+        stop_when: Stop when any of these says so of the rounds done.
+        max_rounds: How many rounds of tools there are at most; None for no limit.
+        final_response: What follows where a condition or the limit stops the run: True for one
+            more request that forbids calls and says so, a text for what it says instead, empty for
+            nothing said, False for no such request.
+        strict_final_response: Raise for an empty answer after rounds, in place of asking again.
+        state: The conversation: an accessor that loads and saves it, or a state to begin from.
+        approve: Calls of the state that may run now.
+        reject: Calls of the state that must not, with the reasons if it is a mapping.
+        require_approval: Decides for every call whether it needs approval; the tools' own gates
+            are then not asked.
+        context: The slots of the tools' context, or a function that gives them once.
+        shared_context: The type or JSON Schema of the slot that all tools share.
+        additional_instructions: Said after the instructions, whoever gave them.
+        on_turn_start: Called before a round's tools run.
+        on_turn_end: Called with the response that followed a round.
+        hooks: What hears the moments of the run.
+        middleware: What stands around the loop, within what this function does.
+        tool_timeout: Seconds for a tool that names none itself.
+        tool_concurrency: How many tools of a round run at once.
+        background_concurrency: How many background tasks run at once.
+        on_run_end: What becomes of background tasks at the end.
+        signal: Stops the run from outside.
+        retry: When a model call that failed before its answer began is made again.
+        elicitor: Asks the user what a tool wants to know.
+        keep: Which items of the transcript the model sees.
+        grace: Seconds that a told tool has to end before it is cancelled.
+        wind_down: Seconds that a run which was told to stop may take to end.
+        clock: Where the time comes from.
+        ids: Where ids come from.
+        request: The base of every request.
+        members: Members of every request, as `temperature=0`; a function of the turn gives one
+            anew for each.
+
+    Raises:
+        ConfigError: Something cannot be used as it was given.
+    """
+    check_members(members)
+    approved, rejected = _decisions(approve, reject)
+    accessor, logged, initial = _state(state)
+    if (approved or rejected) and accessor is None and logged is None and initial is None:
+        raise ConfigError("approve and reject speak about calls of a state; give state=...")
+    if (approved or rejected) and input is not None:
+        raise ConfigError("decisions go on without an input; say it in the next call_model")
+    _check_limits(max_rounds, tool_timeout, background_concurrency)
+    dynamic = {name: cast("Dynamic", v) for name, v in members.items() if callable(v)}
+    static = {name: value for name, value in members.items() if name not in dynamic}
+    router, name = _router(client, dynamic)
+    spec = Spec(
+        router=router,
+        model_name=name,
+        base=_sealed(apply(request or Request(), static)),
+        dynamic=MappingProxyType(dynamic),
+        additional_instructions=additional_instructions,
+        input=input,
+        tools=_tools(tools, tool_timeout),
+        stop_when=conditions_of(stop_when),
+        max_rounds=max_rounds,
+        final_response=final_response,
+        strict_final_response=strict_final_response,
+        accessor=accessor,
+        logged=logged,
+        initial=initial,
+        approve=approved,
+        reject=rejected,
+        require_approval=require_approval,
+        context=context,
+        shared_context=checker(shared_context, "shared_context"),
+        on_turn_start=on_turn_start,
+        on_turn_end=on_turn_end,
+        lifecycle=hooks or Lifecycle(),
+        middleware=tuple(middleware),
+        max_parallel=tool_concurrency,
+        background_concurrency=background_concurrency,
+        on_run_end=on_run_end,
+        signal=signal,
+        retry=retry or Retry(max_attempts=DEFAULT_ATTEMPTS),
+        elicitor=elicitor,
+        keep=keep,
+        grace=grace,
+        wind_down=wind_down,
+        clock=clock or SystemClock(),
+        ids=ids or RandomIds(),
+    )
+    return ModelResult(Run(spec))
+
+
+def _decisions(
+    approve: Collection[str], reject: Collection[str] | Mapping[str, str]
+) -> tuple[frozenset[str], Mapping[str, str]]:
+    if isinstance(approve, str) or isinstance(reject, str):
+        raise ConfigError("approve and reject are collections of call ids")
+    rejected = dict.fromkeys(reject, "")
+    if isinstance(reject, Mapping):
+        rejected |= cast("Mapping[str, str]", reject)
+    both = sorted(set(approve) & rejected.keys())
+    if both:
+        raise ConfigError(f"call {both[0]!r} is both approved and rejected")
+    return frozenset(approve), MappingProxyType(rejected)
+
+
+def _state(
+    state: StateAccessor | ConversationState | None,
+) -> tuple[StateAccessor | None, LogState | None, ConversationState | None]:
+    if isinstance(state, LogState):
+        return None, state, None
+    if state is None or isinstance(state, ConversationState):
+        return None, None, state
+    if not isinstance(cast("object", state), StateAccessor):
+        raise ConfigError(f"a state accessor has load and save, got {state!r}")
+    return state, None, None
+
+
+def _check_limits(max_rounds: int | None, timeout: float | None, background: int) -> None:
+    if max_rounds is not None and max_rounds < 1:
+        raise ConfigError(f"max_rounds must be at least 1, got {max_rounds}")
+    if timeout is not None and timeout <= 0:
+        raise ConfigError(f"tool_timeout must be positive, got {timeout}")
+    if background < 1:
+        raise ConfigError(f"background_concurrency must be at least 1, got {background}")
+
+
+def _router(client: object, dynamic: dict[str, Dynamic]) -> tuple[Router, str]:
+    if isinstance(client, str):
+        resolved = resolve(client)
+        return Router(resolved.model), resolved.name
+    if hasattr(client, "stream"):
+        return Router(cast("Model", client)), ""
+    if callable(client):
+        dynamic["model"] = cast("Dynamic", client)
+        return Router(None), ""
+    raise ConfigError(f"a model is a string, a Model or a function, got {client!r}")
+
+
+def _tools(given: Sequence[AnyTool], timeout: float | None) -> tuple[ClientTool | ServerTool, ...]:
+    tools: list[ClientTool | ServerTool] = []
+    for one in given:
+        if isinstance(one, ServerTool):
+            tools.append(one)
+            continue
+        tool = as_client(one)
+        if timeout is not None and tool.timeout is None:
+            tool = dataclasses.replace(tool, timeout=timeout)
+        tools.append(tool)
+    clients = [tool for tool in tools if isinstance(tool, ClientTool)]
+    ToolSet(clients)  # two of one name are refused before anything happens
+    if any(tool.name == "task" for tool in clients) and any(map(is_long_running, clients)):
+        raise ConfigError("'task' is reserved where tools outlive their calls; name it otherwise")
+    return tuple(tools)
+
+
+def _sealed(base: Request) -> Request:
+    """Settings that ask for thoughts in the form in which they can be sent back (DESIGN 5)."""
+    if base.include is not ABSENT:
+        return base
+    return apply(base, {"include": [SEALED_REASONING]})

@@ -1,0 +1,735 @@
+"""One run: what `call_model` asked for, carried out by drives of perdure's loop.
+
+A run is usually one drive. A second follows where the forced final answer is asked for again. The
+run loads the state, opens the drive with what the caller said or decided, and saves how it ended;
+everything between is the loop's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from perdure.compose.accessors import clear_interruption, interruption_of
+from perdure.compose.bodies import emit_to
+from perdure.compose.events import ToolPreliminaryResult
+from perdure.compose.kinds import ClientTool, Origin
+from perdure.compose.ledger import RunLedger
+from perdure.compose.lifecycle import EndReason, ModelCalled, SessionConfig, TurnType, UsageTotals
+from perdure.compose.logged import Facts, state_now, status_of_pending, write_facts
+from perdure.compose.openings import Opened, open_run, replace_prompt, said_prompt
+from perdure.compose.request import Layers
+from perdure.compose.rounds import FINAL_RESPONSE_DIRECTIVE, Rounds
+from perdure.compose.shared_context import (
+    ContextStore,
+    Deferred,
+    Snapshot,
+    ToolContext,
+    current,
+    initial_slots,
+)
+from perdure.compose.spec import Spec
+from perdure.compose.state import (
+    AsyncTask,
+    ConversationState,
+    PartialResponse,
+    PendingToolCall,
+    PendingWhy,
+    Status,
+    answered,
+    create_initial_state,
+    unsent_results_to_items,
+    update_state,
+)
+from perdure.compose.stops import StepResult, cost_of
+from perdure.compose.streams import RunLog
+from perdure.compose.tasks import LiveTask, Tasks
+from perdure.compose.turns import ToolCall, TurnContext, settled, tool_call_of
+from perdure.errors import Aborted, ConfigError, EmptyAnswer, PerdureError, StateNotSaved
+from perdure.log import Recording
+from perdure.loop import (
+    CallIds,
+    Config,
+    DriveHandle,
+    Opening,
+    PendingCall,
+    Queues,
+    Replay,
+    RunEnd,
+    Transcript,
+    begin,
+    ids_of,
+    request_settings,
+    resolve_tools,
+)
+from perdure.loop.model import check as check_model
+from perdure.prompts import Input
+from perdure.tools import Call, Tool, ToolResult, wrap
+from perdure.tools.call import running_call
+from perdure.wire import (
+    FunctionCall,
+    Item,
+    Message,
+    OutputText,
+    Part,
+    Reasoning,
+    Refusal,
+    Request,
+    Response,
+)
+
+REFUSED_PROMPT = "the prompt was refused"
+
+
+class Run:
+    """A run and everything it knows. `go` carries it out, once."""
+
+    def __init__(self, spec: Spec) -> None:
+        self.spec = spec
+        self.log = RunLog()
+        self.contexts: Replay[Snapshot] = Replay()
+        self.transcript = Transcript()
+        self.queues = Queues()
+        self.state: ConversationState | None = None
+        self.store = ContextStore()
+        self.recording: Recording | None = None
+        self.end: RunEnd | None = None
+        self.failure: Exception | None = None
+        # What the rounds decide, and what the requests are made of.
+        self.layers = Layers(dynamic={})
+        self.steps: list[StepResult] = []
+        self.rounds = 0
+        self.round_calls: tuple[ToolCall, ...] = ()
+        self.whys: dict[str, PendingWhy] = {}
+        self.undecided: dict[str, PendingWhy] = {}
+        self.next_input: tuple[Item, ...] | None = None
+        self.turn_open = False
+        self.final_next = False
+        """The request after this round is the final one."""
+        self.final = False
+        """No further round: the next request is the final one, or was."""
+        self.retrying = False
+        self.stopped = False
+        """A condition or the limit stopped the run."""
+        self.halted = False
+        """It was stopped and there is to be no final answer."""
+        self.extra_turns = 0
+        self.interrupted_by = ""
+        self.entered: set[str] = set()
+        self.deferred_now = False
+        self.telling: list[LiveTask] = []
+        self._outliving: set[str] = set()
+        self._handle: DriveHandle | None = None
+        self._aborted: str | None = None
+        self._session_open = False
+        self._told = 0
+        self._call_ids: CallIds | None = None
+        self.ledger = self._new_ledger(0)
+        self.tasks = self._new_tasks(())
+
+    # --- small views -----------------------------------------------------------------------
+
+    @property
+    def session_id(self) -> str:
+        """The id of the conversation."""
+        return self.state.id if self.state is not None else ""
+
+    @property
+    def run_id(self) -> str:
+        """The id of the drive that goes on; empty between drives."""
+        return self._handle.run_id if self._handle is not None else ""
+
+    @property
+    def forbids_calls(self) -> bool:
+        """Whether the request that is made now, or was made last, forbids calls."""
+        return self.final or self.retrying or self.extra_turns > 0
+
+    @property
+    def directive(self) -> str:
+        """What the user says in the final request; empty for nothing."""
+        wanted = self.spec.final_response
+        if isinstance(wanted, str):
+            return wanted
+        return FINAL_RESPONSE_DIRECTIVE if wanted else ""
+
+    @property
+    def reached_limit(self) -> bool:
+        """Whether the rounds are used up."""
+        return self.spec.max_rounds is not None and self.rounds >= self.spec.max_rounds
+
+    def client(self, name: str) -> ClientTool | None:
+        """The tool of a name that does not run at the provider's; None if there is none."""
+        return next((tool for tool in self.spec.clients if tool.name == name), None)
+
+    def turn(self, call: FunctionCall | None = None) -> TurnContext:
+        """Where the run is."""
+        return TurnContext(
+            number_of_turns=self.rounds, tool_call=call, turn_request=self.ledger.request
+        )
+
+    def working_request(self) -> Mapping[str, object]:
+        """The settings of the next request as they stand, by name."""
+        return self.layers.view(self.ledger.request or Request())
+
+    def outlives(self, call_id: str) -> bool:
+        """Whether the call was answered with a placeholder."""
+        return call_id in self._outliving
+
+    def tell(self, outcomes: Sequence[LiveTask]) -> None:
+        """Note that a message with outcomes is on its way."""
+        self.telling += outcomes
+        for task in outcomes:
+            task.telling = True
+
+    def totals(self) -> UsageTotals:
+        """What the responses so far used."""
+        return UsageTotals(
+            usage=self.ledger.usage, model_calls=self.ledger.model_calls, cost=self.ledger.cost
+        )
+
+    # --- the course of a run ---------------------------------------------------------------
+
+    async def go(self) -> None:
+        """Carry the run out. It raises nothing; `failure` says what ended it in error."""
+        leave = None
+        if self.spec.signal is not None:
+            leave = self.spec.signal.listen(self.abort)
+        try:
+            await self._whole()
+        except asyncio.CancelledError:
+            self.failure = Aborted("the event loop is closing")
+            raise
+        except Exception as error:  # noqa: BLE001 - every accessor raises it
+            self.failure = error
+        finally:
+            if leave is not None:
+                leave()
+            self.log.finish(self.failure)
+            self.contexts.close()
+
+    def abort(self, reason: str = "aborted") -> None:
+        """Stop the run; it ends with `Aborted`."""
+        self._aborted = self._aborted or reason
+        if self._handle is not None:
+            self._handle.abort(reason)
+
+    def _check_aborted(self) -> None:
+        if self._aborted is not None:
+            raise Aborted(self._aborted)
+
+    async def _whole(self) -> None:
+        if self.spec.signal is not None:
+            self.spec.signal.check()
+        self._check_aborted()
+        await check_model(self.spec.router)
+        try:
+            await self._load()
+            await self._course()
+        except Exception as error:
+            await self._leave(error)
+            raise
+        else:
+            await self._leave(None)
+        finally:
+            if self.recording is not None:
+                recording, self.recording = self.recording, None
+                await recording.close()
+
+    async def _course(self) -> None:
+        opened = await self._open()
+        end = await self._drive(opened)
+        if self._wants_retry(end):
+            self.retrying = True
+            end = await self._drive(Opened(Opening()))
+        self._check_answer(end)
+        if self.spec.on_run_end == "drain":
+            await self.tasks.drain_all()
+        elif self.spec.on_run_end == "cancel":
+            await self.tasks.stop()
+        else:
+            self.tasks.let_go()
+        await self._conclude(end)
+
+    # --- loading and opening ---------------------------------------------------------------
+
+    async def _load(self) -> None:
+        spec = self.spec
+        if spec.logged is not None:
+            self.recording = await spec.logged.open(keep=spec.keep, clock=spec.clock, ids=spec.ids)
+            self.state = state_now(self.recording)
+            self.transcript = self.recording.transcript
+            self._call_ids = self.recording.call_ids
+        else:
+            loaded = await spec.accessor.load() if spec.accessor is not None else spec.initial
+            self.state = loaded or create_initial_state(clock=spec.clock, ids=spec.ids)
+            known = (*self.state.messages, *unsent_results_to_items(self.state.unsent_tool_results))
+            self.transcript = Transcript(known)
+            self._call_ids = CallIds(ids_of(known))
+        self.ledger = self._new_ledger(len(self.state.messages))
+        self.ledger.running |= set(self.state.running_call_ids)
+        self.tasks = self._new_tasks(self.state.tasks)
+        self.layers = Layers(
+            dynamic=spec.dynamic,
+            additional_instructions=spec.additional_instructions,
+            tools=spec.tools,
+            consumed=self.state.consumed_tool_choice,
+        )
+
+    async def _open(self) -> Opened:
+        spec, state = self.spec, self._loaded()
+        given: object = spec.input
+        if callable(given):
+            given = await settled(given(self.turn()))
+        await self._resolve_context()
+        opened = await open_run(self, state, _as_input(given))
+        self.undecided = dict(opened.undecided)
+        self.ledger.commits_answers = spec.decides or opened.recovers
+        if await interruption_of(spec.accessor or spec.logged) is not None:
+            await clear_interruption(spec.accessor or spec.logged)
+        fresh = not (spec.decides or opened.answers_pauses)
+        if fresh and spec.accessor is not None:
+            await self._save(self._snapshot("in_progress", state.pending_tool_calls))
+        if spec.decides:
+            return opened
+        await spec.lifecycle.session_start(
+            self.session_id,
+            SessionConfig(
+                has_tools=bool(spec.tools),
+                has_approval=spec.require_approval is not None
+                or any(tool.require_approval for tool in spec.clients),
+                has_state=spec.accessor is not None or spec.logged is not None,
+            ),
+        )
+        self._session_open = True
+        return await self._prompted(opened)
+
+    async def _prompted(self, opened: Opened) -> Opened:
+        """Put the prompt to the hooks: a text, or the last message of the user that is one."""
+        said = said_prompt(opened)
+        if said is None:
+            return opened
+        verdict = await self.spec.lifecycle.user_prompt(self.session_id, said)
+        if verdict.rejected is not None:
+            raise ConfigError(f"{REFUSED_PROMPT}: {verdict.rejected}".rstrip(": "))
+        return opened if verdict.text is None else replace_prompt(opened, verdict.text)
+
+    async def _resolve_context(self) -> None:
+        given: object = self.spec.context
+        if callable(given):
+            given = await settled(given(self.turn()))
+        self.store = ContextStore(initial_slots(given or {}))
+        loop = asyncio.get_running_loop()
+
+        def changed(snapshot: Snapshot) -> None:
+            loop.call_soon_threadsafe(self.contexts.append, snapshot)
+
+        self.store.subscribe(changed)
+
+    # --- driving ---------------------------------------------------------------------------
+
+    async def _drive(self, opened: Opened) -> RunEnd:
+        self._check_aborted()
+        for waiting in opened.waiting:
+            self.queues.put(waiting, "")
+        config = self._config()
+        if self.recording is not None:
+            self.recording.recorder.use(request_settings(config, await resolve_tools(config)))
+        self._handle = handle = begin(
+            self.transcript,
+            opened.opening,
+            config,
+            consumers=self.log,
+            ledger=self.ledger,
+            queues=self.queues,
+            call_ids=self._call_ids,
+            pending=opened.pending,
+        )
+        if self._aborted is not None:
+            handle.abort(self._aborted)
+        self.end = end = await handle.wait()
+        if end.reason == "error":
+            raise end.error or PerdureError("the run failed")
+        if end.reason == "aborted":
+            cause = end.error
+            raise cause if isinstance(cause, Exception) else Aborted("aborted")
+        return end
+
+    def _config(self) -> Config:
+        spec = self.spec
+        recording = self.recording
+        return Config(
+            model=spec.router,
+            model_name=spec.model_name,
+            tools=tuple(self._bound(tool) for tool in spec.clients),
+            settings=spec.base,
+            max_parallel=spec.max_parallel,
+            middleware=(Rounds(self), *spec.middleware),
+            retry=spec.retry,
+            elicitor=spec.elicitor,
+            recorder=recording.write_record if recording is not None else None,
+            keep=self._keeps,
+            grace=spec.grace,
+            wind_down=spec.wind_down,
+            clock=spec.clock,
+            ids=spec.ids,
+        )
+
+    def _keeps(self, item: Item) -> bool:
+        """Whether a request carries an item; an empty answer that is asked for again is not."""
+        return self.spec.keep(item) and not (self.retrying and is_empty_item(item))
+
+    # --- tools -----------------------------------------------------------------------------
+
+    def _bound(self, tool: ClientTool) -> Tool:
+        """A tool as the loop runs it in this run: with its context, and as its lifecycle says."""
+
+        async def execute(call: Call) -> ToolResult:
+            self.entered.add(call.id)
+            if tool.lifecycle == "background":
+                return await self._in_background(tool, call)
+            result = await self._body(tool, call, None)
+            if isinstance(result.details, Deferred):
+                result = self.tasks.defer(tool, call, result.details)
+                self._outliving.add(call.id)
+                self.deferred_now = True
+            return result
+
+        timeout = None if tool.lifecycle == "background" else tool.timeout
+        return wrap(tool, execute=execute, timeout=timeout)
+
+    async def _in_background(self, tool: ClientTool, call: Call) -> ToolResult:
+        own = Call(
+            id=call.id,
+            name=call.name,
+            arguments=call.arguments,
+            idempotency_key=call.idempotency_key,
+            effect=call.effect,
+        )
+
+        async def body(task: LiveTask) -> ToolResult:
+            running_call.set(own)
+            return await self._body(tool, own, task)
+
+        result = await self.tasks.run(tool, own, body)
+        if self.tasks.outlives(call.id):
+            self._outliving.add(call.id)
+        return result
+
+    async def _body(self, tool: ClientTool, call: Call, task: LiveTask | None) -> ToolResult:
+        item = FunctionCall(call_id=call.id, name=call.name, arguments=call.arguments)
+        context = ToolContext(
+            tool=tool.name,
+            store=self.store,
+            number_of_turns=self.rounds,
+            tool_call=tool_call_of(item, max(self.ledger.requests - 1, 0)),
+            conversation_id=self.session_id,
+            own=tool.context_schema,
+            shared=self.spec.shared_context,
+            call=call,
+            emit=emit_to(call, tool.event_schema) if task is None else self._emits(tool, task),
+            task=task,
+        )
+        context.check()
+        token = current.set(context)
+        try:
+            return await tool.execute(call)
+        finally:
+            with contextlib.suppress(ValueError):
+                current.reset(token)
+
+    def _emits(self, tool: ClientTool, task: LiveTask) -> Callable[[object], None]:
+        """What a task shows: it goes into its log, and to the streams."""
+
+        def emit(event: object) -> None:
+            value = tool.event_schema.read(event) if tool.event_schema is not None else event
+            task.log(value)
+            self.log.mark(
+                ToolPreliminaryResult(tool_call_id=task.call_id, name=task.name, result=value)
+            )
+
+        return emit
+
+    async def _task_settled(
+        self, task: LiveTask, call: Call, value: object, error: Exception | None, seconds: float
+    ) -> None:
+        life = self.spec.lifecycle
+        given = tool_call_of(
+            FunctionCall(call_id=call.id, name=call.name, arguments=call.arguments)
+        ).members
+        if error is None:
+            await life.post_tool_use(self.session_id, task.name, given, value, seconds)
+        else:
+            await life.post_tool_use_failure(self.session_id, task.name, given, error)
+
+    # --- what is told ----------------------------------------------------------------------
+
+    async def tell_model_call(self, response: Response) -> None:
+        """Tell the hooks of a response."""
+        if self._told >= self.ledger.model_calls:
+            return
+        self._told = self.ledger.model_calls
+        usage = response.usage or None
+        await self.spec.lifecycle.post_model_call(
+            ModelCalled(
+                session_id=self.session_id,
+                response_id=response.id,
+                model=str(response.model or (self.ledger.request or Request()).model or ""),
+                seconds=self.ledger.seconds,
+                turn_type=self._turn_type(),
+                turn_number=self.ledger.requests - 1,
+                usage=usage,
+                cost=cost_of(usage),
+            )
+        )
+
+    def _turn_type(self) -> TurnType:
+        if self.retrying:
+            return "retry"
+        if self.final:
+            return "final"
+        if self.ledger.requests > 1:
+            return "tool_round"
+        return "resume" if self.spec.decides else "initial"
+
+    async def check_interruption(self) -> bool:
+        """Whether somebody asked the run to stop; who is remembered."""
+        by = await interruption_of(self.spec.accessor or self.spec.logged)
+        if by is not None:
+            self.interrupted_by = by
+        return by is not None
+
+    # --- the end ---------------------------------------------------------------------------
+
+    def _wants_retry(self, end: RunEnd) -> bool:
+        """Whether the answer is empty after rounds, so that it is asked for once more."""
+        if self.spec.strict_final_response or not self.rounds or self.interrupted_by:
+            return False
+        if self.halted or end.pending or end.withheld or self.tasks.waits:
+            return False
+        response = self.ledger.response
+        return response is not None and is_empty_answer(
+            response, calls_count=not self.forbids_calls
+        )
+
+    def _check_answer(self, end: RunEnd) -> None:
+        """Refuse an answer without a word, unless it was asked for twice.
+
+        Raises:
+            EmptyAnswer: It says nothing.
+        """
+        response = self.ledger.response
+        if response is None or end.pending or end.withheld or self.retrying or self.interrupted_by:
+            return
+        if is_empty_answer(response):
+            raise EmptyAnswer(response.id, status=str(response.status or ""))
+
+    async def _conclude(self, end: RunEnd) -> None:
+        pending = self._pending(end.pending)
+        status = self._status(pending)
+        if status in ("complete", "interrupted"):
+            self.layers.consumed = ""
+            if self.interrupted_by:
+                await clear_interruption(self.spec.accessor or self.spec.logged)
+        if self.recording is not None:
+            await write_facts(self.recording, self._facts())
+            self.state = state_now(self.recording)
+            return
+        self.ledger.committed = len(self.transcript)
+        self.ledger.running -= {one.id for one in pending}
+        await self._save(self._snapshot(status, pending))
+        self.ledger.mark_saved()
+
+    def _pending(self, calls: Sequence[PendingCall]) -> tuple[PendingToolCall, ...]:
+        return tuple(
+            PendingToolCall(
+                id=one.call.call_id,
+                name=one.call.name,
+                arguments=tool_call_of(one.call, arguments=one.arguments).arguments,
+                why=self._why(one),
+            )
+            for one in calls
+        )
+
+    def _why(self, call: PendingCall) -> PendingWhy:
+        if call.reason == "suspended":
+            return "hitl"
+        name = call.call.call_id
+        return self.whys.get(name) or self.undecided.get(name) or "approval"
+
+    def _status(self, pending: Sequence[PendingToolCall]) -> Status:
+        if pending:
+            return status_of_pending(pending)
+        if self.tasks.waits:
+            return "awaiting_async_tools"
+        return "interrupted" if self.interrupted_by else "complete"
+
+    def _facts(self) -> Facts:
+        return Facts(
+            consumed_tool_choice=self.layers.consumed,
+            interrupted_by=self.interrupted_by,
+            partial_response=self._partial(),
+            tasks=self.tasks.remembered(),
+        )
+
+    def _partial(self) -> PartialResponse | None:
+        response = self.ledger.response
+        if not self.interrupted_by or response is None:
+            return None
+        calls = tuple(
+            PendingToolCall(id=item.call_id, name=item.name, arguments=tool_call_of(item).arguments)
+            for item in response.output
+            if isinstance(item, FunctionCall)
+        )
+        return PartialResponse(text=response.output_text, tool_calls=calls)
+
+    # --- the state -------------------------------------------------------------------------
+
+    def _loaded(self) -> ConversationState:
+        if self.state is None:
+            raise ConfigError("the run has not begun")
+        return self.state
+
+    def _snapshot(
+        self, status: Status, pending: Sequence[PendingToolCall] | None = None
+    ) -> ConversationState:
+        """The state as it is to be saved now."""
+        state = self._loaded()
+        ledger = self.ledger
+        known = answered(self.transcript.snapshot()[: ledger.committed])
+        kept = state.pending_tool_calls if pending is None else pending
+        response = ledger.response
+        touched = ledger.committed > len(state.messages)
+        return update_state(
+            state,
+            clock=self.spec.clock,
+            status=status,
+            messages=tuple(self.transcript.snapshot()[: ledger.committed]),
+            pending_tool_calls=tuple(one for one in kept if one.id not in known),
+            unsent_tool_results=() if touched else state.unsent_tool_results,
+            previous_response_id=response.id if response else state.previous_response_id,
+            partial_response=self._partial(),
+            interrupted_by=self.interrupted_by,
+            running_call_ids=tuple(sorted(ledger.running)),
+            consumed_tool_choice=self.layers.consumed,
+            tasks=self.tasks.remembered(),
+        )
+
+    async def _save(self, state: ConversationState) -> None:
+        self.state = state
+        if self.spec.accessor is None:
+            return
+        try:
+            await self.spec.accessor.save(state)
+        except PerdureError:
+            raise
+        except Exception as error:
+            raise StateNotSaved(error) from error
+
+    async def _save_progress(self) -> None:
+        """Save what is committed while the run goes on."""
+        state = self._loaded()
+        pauses = state.status.startswith("awaiting") and self.ledger.response is None
+        await self._save(self._snapshot(state.status if pauses else "in_progress"))
+
+    def _new_ledger(self, committed: int) -> RunLedger:
+        recording = self.recording
+        return RunLedger(
+            self.transcript,
+            committed=committed,
+            clock=self.spec.clock,
+            source=self.source_of,
+            save=self._save_progress if recording is None else None,
+            inner=recording.recorder if recording is not None else None,
+        )
+
+    def _new_tasks(self, known: Iterable[AsyncTask]) -> Tasks:
+        return Tasks(
+            known,
+            log=self.log,
+            clock=self.spec.clock,
+            ids=self.spec.ids,
+            most=self.spec.background_concurrency,
+            on_settled=self._task_settled,
+        )
+
+    def source_of(self, name: str) -> Origin:
+        """Where a tool comes from."""
+        tool = self.client(name)
+        return tool.source if tool is not None else "client"
+
+    # --- leaving ---------------------------------------------------------------------------
+
+    async def _leave(self, error: Exception | None) -> None:
+        """Whatever happened: save what is committed, stop the tasks, tell the hooks.
+
+        What fails here is added to the error that ended the run and never takes its place.
+        """
+        failures: list[Exception] = []
+        for step in (self._keep_progress, self._stop_tasks, self._tell_end):
+            try:
+                await step(error)
+            except Exception as failure:  # noqa: BLE001 - the next step is taken all the same
+                failures.append(failure)
+        for failed in failures:
+            if error is None:
+                raise failed
+            error.add_note(f"while ending: {type(failed).__name__}: {failed}")
+
+    async def _keep_progress(self, error: Exception | None) -> None:
+        if error is not None and self.state is not None and self.recording is None:
+            await self.ledger.flush()
+
+    async def _stop_tasks(self, error: Exception | None) -> None:
+        if error is not None:
+            await self.tasks.stop()
+
+    async def _tell_end(self, error: Exception | None) -> None:
+        life = self.spec.lifecycle
+        try:
+            response = self.ledger.response
+            if response is not None:
+                await self.tell_model_call(response)
+            if self._session_open:
+                self._session_open = False
+                await life.session_end(self.session_id, self._end_reason(error), self.totals())
+        finally:
+            await life.drain()
+
+    def _end_reason(self, error: Exception | None) -> EndReason:
+        if error is not None:
+            return "user" if isinstance(error, Aborted) else "error"
+        if self.interrupted_by:
+            return "user"
+        return "max_turns" if self.stopped or self.halted else "complete"
+
+
+def _as_input(given: object) -> Input | None:
+    """What the caller said; `prompt_items` refuses what is none."""
+    return cast("Input | None", given)
+
+
+def is_empty_answer(response: Response, *, calls_count: bool = True) -> bool:
+    """Whether a response says nothing: no text, no call, nothing a provider's tool made."""
+    if not calls_count:
+        return all(
+            isinstance(item, FunctionCall) or is_empty_item(item) for item in response.output
+        )
+    return all(is_empty_item(item) for item in response.output)
+
+
+def is_empty_item(item: Item) -> bool:
+    """Whether an item says nothing."""
+    if isinstance(item, Reasoning):
+        return True
+    if not isinstance(item, Message):
+        return False
+    if isinstance(item.content, str):
+        return not item.content
+    return item.role == "assistant" and not any(_says(part) for part in item.content)
+
+
+def _says(part: Part) -> bool:
+    if isinstance(part, OutputText):
+        return bool(part.text)
+    return bool(part.refusal) if isinstance(part, Refusal) else True

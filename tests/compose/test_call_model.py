@@ -12,6 +12,7 @@ from perdure.compose import (
     ClientTool,
     ModelResult,
     RunSignal,
+    TurnContext,
     client_tool,
     manual_tool,
     result_from_response,
@@ -161,7 +162,7 @@ async def test_text_is_that_of_all_messages_of_the_last_response() -> None:
 async def test_a_string_or_items_or_a_function_may_be_the_input() -> None:
     asked = 0
 
-    def given(turn: perdure.compose.TurnContext) -> str:
+    def given(turn: TurnContext) -> str:
         nonlocal asked
         asked += 1
         return "hi"

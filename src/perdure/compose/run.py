@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import cast
 
 from perdure.compose.accessors import clear_interruption, interruption_of
 from perdure.compose.bodies import emit_to

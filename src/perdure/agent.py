@@ -68,6 +68,9 @@ SEALED_REASONING = "reasoning.encrypted_content"
 PROCESS_STORE = "memory:sessions"
 """Where the named sessions of agents without a store are."""
 
+DEFAULT_LEASE = 30.0
+"""Seconds that a run stays with a process that has died, unless its agent says otherwise."""
+
 DEFAULT_ATTEMPTS = 3
 """How often a model call is made at most, unless its agent says otherwise."""
 
@@ -97,6 +100,8 @@ class Agent(Generic[OutputT]):
         keep: Which items of the transcript the model sees.
         grace: Seconds that a told tool has to end before it is cancelled.
         wind_down: Seconds that a cancelled caller waits for its run to end.
+        lease: Seconds that a recorded run stays with a process that has died, on stores whose
+            leases lapse; while the process lives, it renews them.
 
     Raises:
         ConfigError: A limit or a tool is wrong.
@@ -123,6 +128,7 @@ class Agent(Generic[OutputT]):
     keep: Callable[[Item], bool] = visible_to_model
     grace: float = DEFAULT_GRACE
     wind_down: float = DEFAULT_WIND_DOWN
+    lease: float = DEFAULT_LEASE
     clock: Clock = dataclasses.field(default_factory=SystemClock, repr=False)
     ids: Ids = dataclasses.field(default_factory=RandomIds, repr=False)
     _tools: tuple[Tool, ...] = dataclasses.field(init=False, repr=False, compare=False)
@@ -134,6 +140,8 @@ class Agent(Generic[OutputT]):
             value: object = getattr(self, name)
             if not isinstance(value, expected):
                 raise ConfigError(f"Agent({name}=...) got {value!r}")
+        if not self.lease > 0:
+            raise ConfigError(f"Agent(lease=...) is a positive number of seconds, got {self.lease}")
         instructions: object = self.instructions
         if not (isinstance(instructions, str) or callable(instructions)):
             raise ConfigError(f"Agent(instructions=...) got {instructions!r}")
@@ -460,5 +468,6 @@ _EXPECTED: dict[str, tuple[type, ...]] = {
     "retry": (Retry,),
     "grace": (int, float),
     "wind_down": (int, float),
+    "lease": (int, float),
 }
 """What is wrong before anything happens is said before anything happens."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic, Literal, cast
 
 from perdure.errors import NoOutput, PerdureError, RunFailed
 from perdure.loop import DriveHandle, Items, PendingCall, RunEnd, Transcript
+from perdure.loop.events import answer_in
 from perdure.loop.usage import NO_USAGE
 from perdure.wire import Item, Usage
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
     from perdure.durable import RunState
+    from perdure.log.keyed import Exchange
     from perdure.output import Plan
 
     OutputT_co = TypeVar("OutputT_co", covariant=True, default=str)
@@ -198,6 +200,43 @@ def result_of_run(
         return _copied(result, ())
     done = dataclasses.replace(result, status="done", cause="", text=answered.text)
     return _copied(done, (plan.read(answered),))
+
+
+def exchange_result(exchange: Exchange, plan: Plan[PlanT] | None) -> RunResult[PlanT]:
+    """The result of what was said under a key, from the record.
+
+    Raises:
+        RunFailed: It failed, and somebody said something else since.
+    """
+    cut = exchange.cause in ("length", "content_filter", "guard")
+    text = "" if cut else answer_in(exchange.items)
+    result: RunResult[str] = RunResult(
+        run_id=exchange.run_id,
+        status=_STATUS_OF.get(exchange.reason, "aborted"),
+        text=text,
+        items=exchange.items,
+        pending=(),
+        turns=exchange.turns,
+        usage=exchange.usage,
+        cause=exchange.cause,
+        _output=(text,),
+    )
+    if result.status == "failed":
+        raise RunFailed(result, PerdureError("the run failed; the record says so"))
+    if plan is None:
+        return cast("RunResult[PlanT]", result)
+    answered = plan.answered(Transcript(exchange.items).snapshot())
+    if answered is None:
+        return _copied(result, ())
+    return _copied(dataclasses.replace(result, status="done"), (plan.read(answered),))
+
+
+_STATUS_OF: dict[str, Status] = {
+    "done": "done",
+    "stopped": "stopped",
+    "input_required": "input_required",
+    "error": "failed",
+}
 
 
 def _copied(result: RunResult[str], output: tuple[PlanT, ...]) -> RunResult[PlanT]:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, NamedTuple, Self
 
+import msgspec
+
 from perdure.errors import AlreadyRunning, ConfigError, InputRequired, NotPending
 from perdure.loop import (
     Answer,
@@ -35,7 +37,7 @@ from perdure.loop import (
 )
 from perdure.output.contract import OutputT
 from perdure.prompts import Input, prompt_items
-from perdure.result import RunResult, read_result, recorded_result
+from perdure.result import RunResult, exchange_result, read_result, recorded_result
 from perdure.stream import RunStream
 from perdure.tools import check_transactional
 from perdure.wire import FunctionCallOutput, Item
@@ -98,6 +100,7 @@ class Session(Generic[OutputT]):
         self._queues = Queues()
         self._subscribers: list[Subscriber] = []
         self._turn_to_drive = asyncio.Lock()
+        self._keys: dict[str, asyncio.Lock] = {}
         self._handle: DriveHandle | None = None
         self._starting = False
         self._stopped: BaseException | str | None = None
@@ -126,10 +129,16 @@ class Session(Generic[OutputT]):
                 keep=agent.keep,
                 clock=agent.clock,
                 ids=agent.ids,
+                seconds=agent.lease,
                 wait=self._wait,
             )
         else:
-            recording = await record(store, keep=agent.keep, clock=agent.clock, ids=agent.ids)
+            recording = await record(
+                store, keep=agent.keep, clock=agent.clock, ids=agent.ids, seconds=agent.lease
+            )
+        if recording.halts:
+            await recording.close()
+            raise ConfigError(f"{self._name!r} is the id of a run; a session needs another name")
         recording.keep_lease()
         self._recording = recording
         self._transcript = recording.transcript
@@ -157,22 +166,68 @@ class Session(Generic[OutputT]):
 
     # --- driving ---------------------------------------------------------------------
 
-    async def send(self, input: Input, *, trigger: Trigger | None = None) -> RunResult[OutputT]:  # noqa: A002
+    async def send(
+        self,
+        input: Input,  # noqa: A002
+        *,
+        key: str = "",
+        trigger: Trigger | None = None,
+    ) -> RunResult[OutputT]:
         """Say something and run until the agent is idle. While a drive runs, wait for its end.
 
         While calls are pending, an input that opens with an output for each of them answers them.
 
+        Args:
+            input: What is said.
+            key: Of a recorded session: what is said under a key is said once. Said again, after a
+                crash or because a message was delivered twice, it goes on where the record ends,
+                or gives the recorded answer.
+            trigger: What caused it.
+
         Raises:
+            ConfigError: The key was used for another input, or the session is not recorded.
             RunFailed: The drive ended in error.
             InputRequired: Calls are pending and the input does not answer them.
             NotPending: A leading output names a call that is not pending.
             AlreadyRunning: It was called from inside the drive that it would wait for.
         """
         prompts = prompt_items(input)
+        if not key:
+            return await self._send(prompts, trigger)
+        async with self._keys.setdefault(key, asyncio.Lock()):
+            return await self._send_once(key, prompts, trigger)
+
+    async def _send_once(
+        self, key: str, prompts: Sequence[Item | Hidden], trigger: Trigger | None
+    ) -> RunResult[OutputT]:
+        from perdure.log.inputs import is_same_input
+        from perdure.log.keyed import KEY, exchange_of
+
+        if self._recording is None:
+            raise ConfigError("a key needs a record: give the agent a store, the session a name")
+        await self.wait_for_idle()
+        exchange = exchange_of(self._recording.view, key)
+        if exchange is None:
+            trigger = trigger or Trigger()
+            keyed = msgspec.structs.replace(trigger, extra={**trigger.extra, KEY: key})
+            return await self._send(prompts, keyed)
+        if not is_same_input(exchange.inputs, [unhide(given)[0] for given in prompts]):
+            raise ConfigError(f"the key {key!r} was used for another input")
+        if exchange.finished or exchange.superseded:
+            return exchange_result(exchange, self._agent.plan)
+        replay = await self._replay()
+        if self._pending and not replay:
+            paused = exchange_result(exchange, self._agent.plan)
+            return dataclasses.replace(paused, status="input_required", pending=self._pending)
+        return await self._drive(Opening(answers=replay), trigger)
+
+    async def _send(
+        self, prompts: Sequence[Item | Hidden], trigger: Trigger | None
+    ) -> RunResult[OutputT]:
         replay = await self._replay(prompts)
         for item in prompts if replay else ():
             self._put(item, "steer", trigger)
-        opening = Opening(answers=replay) if replay else Opening(prompts=prompts)
+        opening = Opening(answers=replay) if replay else Opening(prompts=tuple(prompts))
         return await self._drive(opening, trigger)
 
     async def _replay(self, prompts: Sequence[Item | Hidden] = ()) -> tuple[Answer, ...]:

@@ -75,14 +75,17 @@ async def go_on_with(
     run_id = session.header.run.id if session.header.run is not None else session.id
     await send_again(store)
     while True:
-        if await _is_over(store, session):
+        driving.watch(session)
+        if driving.control.cause is not None or await _is_over(store, session):
             return Ran(await _state(driven, store, session))
-        recording = await _opened(driven, store, session.id, run_id, wait=wait)
+        recording = await _opened(driven, store, session.id, run_id, driving, wait=wait)
         if recording is None:
             session = await read_run(store, session.id)
             continue
+        driving.watch(recording.session)
         rested = await _owned(driven, recording, driving)
         session = await read_run(store, session.id)
+        driving.watch(session)
         if not rested.lost:
             status = rested.status if rested.error is None else "failed"
             return Ran(await _state(driven, store, session, status), rested.error)
@@ -142,17 +145,20 @@ async def _state(driven: Driven, store: Store, session: Session, status: str = "
     return state_of(session, pending, status)
 
 
-async def _opened(
-    driven: Driven, store: Store, session: str, run_id: str, *, wait: bool
+async def _opened(  # noqa: PLR0917 - what says which run, and how it is waited for
+    driven: Driven, store: Store, session: str, run_id: str, driving: Driving, *, wait: bool
 ) -> Recording | None:
-    """The run under a lease of ours; None if whoever drove it has closed it meanwhile."""
+    """The run under a lease of ours; None if there is nothing to wait for any more.
+
+    Whoever drove it has closed it meanwhile, or we were told to stop.
+    """
     delays = list(LOOK_AGAIN)
     while True:
         try:
             return await go_on(
                 store,
                 session,
-                holder=driven.name,
+                seconds=driven.lease,
                 keep=driven.keep,
                 clock=driven.clock,
                 ids=driven.ids,
@@ -161,5 +167,7 @@ async def _opened(
             if not wait:
                 raise RunBusy(run_id, leased.holder) from None
         await asyncio.sleep(delays[0] if len(delays) == 1 else delays.pop(0))
-        if (await read_run(store, session)).view().closed is not None:
+        found = await read_run(store, session)
+        driving.watch(found)
+        if found.view().closed is not None or driving.control.cause is not None:
             return None

@@ -34,6 +34,11 @@ class Driven(Protocol):
         ...
 
     @property
+    def lease(self) -> float:
+        """Seconds that the lease of a run holds after its driver died."""
+        ...
+
+    @property
     def wind_down(self) -> float:
         """Seconds that a cancelled caller waits for its run to end."""
         ...

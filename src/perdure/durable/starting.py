@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from msgspec import Raw
-
 from perdure.durable.driven import Driven
 from perdure.durable.state import read_run
 from perdure.errors import ConfigError, NameTaken, RunMismatch
 from perdure.log import Draft, RunIdentity, Session, Store, Summary, new_header, new_session_id
 from perdure.log.context import item_of
 from perdure.log.entries import AnyEntry, CustomEntry, ItemEntry, RunEntry
+from perdure.log.inputs import is_same_input
 from perdure.log.recorded_bodies import input_draft
 from perdure.log.timestamps import timestamp
 from perdure.log.writing import salted, seal
 from perdure.loop import Hidden, Transcript, Trigger, unhide
 from perdure.loop.drive import check_opening
-from perdure.wire import Item, encode
+from perdure.wire import Item
 
 MAX_RUN_ID = 512
 """How many bytes the id of a run may have, as UTF-8."""
@@ -95,16 +94,8 @@ def _check_same(session: Session, run_id: str, kind: str, prompts: Sequence[Item
         raise RunMismatch(run_id, "is the name of a session that is no run")
     if run.kind != kind:
         raise RunMismatch(run_id, f"is of the kind {run.kind!r}, not {kind!r}")
-    given = [encode(unhide(one)[0]) for one in prompts]
-    if [encode(item) for item in input_of(session)] != _as_stored(given):
+    if not is_same_input(input_of(session), [unhide(one)[0] for one in prompts]):
         raise RunMismatch(run_id, "was begun with another input")
-
-
-def _as_stored(given: Sequence[bytes]) -> list[bytes]:
-    """Items as a log gives them back, which keeps no lone surrogate."""
-    drafts = [Draft("item", {"item": Raw(one)}) for one in given]
-    entries = [seal(draft, None, timestamp(0)) for draft in drafts]
-    return [encode(item_of(entry.item)) for entry in entries if isinstance(entry, ItemEntry)]
 
 
 def input_of(session: Session) -> tuple[Item, ...]:

@@ -12,11 +12,13 @@ from perdure.log import Session, Spend, View, read_lines
 from perdure.log.entries import ResponseEntry
 from perdure.log.origins import origins_of
 from perdure.log.resuming import pending_of, recorded_items
+from perdure.log.spend import usage_of
 from perdure.log.store import Filters, Store
 from perdure.loop import PendingCall
-from perdure.loop.usage import NO_USAGE, add
+from perdure.loop.events import answer_in
+from perdure.loop.usage import NO_USAGE
 from perdure.tools import ToolSet
-from perdure.wire import Item, Message, Usage, is_extension
+from perdure.wire import Item, Usage
 
 CUT = frozenset({"length", "content_filter", "guard"})
 """Causes of a stop after which the model's last word is no answer."""
@@ -93,6 +95,7 @@ def state_of(session: Session, pending: Sequence[PendingCall], status: str = "")
     header = session.header
     items = tuple(item for item, _ in recorded_items(view))
     cause = cause_of(view)
+    responses = [entry for entry in view.path if isinstance(entry, ResponseEntry)]
     return RunState(
         run_id=header.run.id if header.run is not None else "",
         session=session.id,
@@ -100,11 +103,11 @@ def state_of(session: Session, pending: Sequence[PendingCall], status: str = "")
         agent=header.agent,
         status=status or view.status,
         cause=cause,
-        text="" if cause in CUT else _answer(items),
+        text="" if cause in CUT else answer_in(items),
         items=items,
         pending=tuple(pending),
-        turns=sum(isinstance(entry, ResponseEntry) for entry in view.path),
-        usage=_usage(view),
+        turns=len(responses),
+        usage=usage_of(responses),
         spend=view.spend,
         created_at=header.created_at,
     )
@@ -121,29 +124,6 @@ def cause_of(view: View) -> str:
         return last.told.cause
     failed = last.end is not None and last.end.reason in ("error", "interrupted")
     return last.end.ref if last.end is not None and failed else ""
-
-
-def _answer(items: Sequence[Item]) -> str:
-    for item in reversed(items):
-        if not is_extension(item):
-            said = isinstance(item, Message) and item.role == "assistant"
-            return item.text if isinstance(item, Message) and said else ""
-    return ""
-
-
-def _usage(view: View) -> Usage:
-    total = NO_USAGE
-    for entry in view.path:
-        if isinstance(entry, ResponseEntry) and entry.usage:
-            total = add(total, _read_usage(entry))
-    return total
-
-
-def _read_usage(entry: ResponseEntry) -> Usage | None:
-    try:
-        return msgspec.convert(entry.usage, Usage)
-    except msgspec.ValidationError:
-        return None
 
 
 # --- calls that wait, the whole tree down --------------------------------------------------------

@@ -121,7 +121,9 @@ async def take_lease(
     while True:
         sent = boot()
         try:
-            return Held(store, await store.lease(root, holder=holder, seconds=seconds), sent=sent, boot=boot)
+            return Held(
+                store, await store.lease(root, holder=holder, seconds=seconds), sent=sent, boot=boot
+            )
         except Leased:
             left = end - boot()
             if left <= 0:

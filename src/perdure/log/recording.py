@@ -19,7 +19,7 @@ from perdure.log.elicitations import RecordedElicitor
 from perdure.log.entries import MESSAGE, Json
 from perdure.log.header import Header, new_header
 from perdure.log.ids import new_session_id
-from perdure.log.leases import Held, take_lease
+from perdure.log.leases import DEFAULT_SECONDS, Held, take_lease
 from perdure.log.origins import origins_of
 from perdure.log.path import View
 from perdure.log.reading import read_lines
@@ -166,6 +166,7 @@ async def record(
     header: Header | None = None,
     name: str = "",
     holder: str = "",
+    seconds: float = DEFAULT_SECONDS,
     settings: Request | None = None,
     keep: Keep = visible_to_model,
     clock: Clock | None = None,
@@ -178,6 +179,7 @@ async def record(
         header: What it is; a fresh id by default.
         name: A name by which to find it again.
         holder: Who drives it, for those who find it leased; this process unless given.
+        seconds: How long its lease holds without being renewed, after its process died, say.
         settings: The settings of its drives, so that they stand first.
         keep: Which items a model is shown.
         clock: Where timestamps come from.
@@ -190,7 +192,7 @@ async def record(
     if header is None:
         header = new_header(new_session_id(clock, ids), timestamp(clock.wall()), name=name)
     await store.create(header, name=name)
-    held = await take_lease(store, header.lease_root, holder=holder)
+    held = await take_lease(store, header.lease_root, holder=holder, seconds=seconds)
     return _recording(store, held, Session(header), settings, keep, clock, ids)
 
 
@@ -199,6 +201,7 @@ async def go_on(
     session: str,
     *,
     holder: str = "",
+    seconds: float = DEFAULT_SECONDS,
     settings: Request | None = None,
     keep: Keep = visible_to_model,
     clock: Clock | None = None,
@@ -220,7 +223,8 @@ async def go_on(
     """
     clock, ids = clock or SystemClock(), ids or RandomIds()
     own = held is None
-    held = held or await take_lease(store, session, holder=holder, wait=wait)
+    if held is None:
+        held = await take_lease(store, session, holder=holder, seconds=seconds, wait=wait)
     try:
         stored = await store.read(session)
         if origins is None:
@@ -230,11 +234,11 @@ async def go_on(
             first = reading.faults[0]
             raise CorruptLog(f"{first.kind}: {first.reason}", line=first.line)
         recording = _recording(store, held, reading.session, settings, keep, clock, ids)
+        return await _mended(recording)
     except BaseException:
         if own:
             await held.release()
         raise
-    return await _mended(recording)
 
 
 async def _mended(recording: Recording) -> Recording:
@@ -281,6 +285,7 @@ async def open_named(
     name: str,
     *,
     holder: str = "",
+    seconds: float = DEFAULT_SECONDS,
     settings: Request | None = None,
     keep: Keep = visible_to_model,
     clock: Clock | None = None,
@@ -301,6 +306,7 @@ async def open_named(
                 store,
                 name=name,
                 holder=holder,
+                seconds=seconds,
                 settings=settings,
                 keep=keep,
                 clock=clock,
@@ -312,6 +318,7 @@ async def open_named(
         store,
         session,
         holder=holder,
+        seconds=seconds,
         settings=settings,
         keep=keep,
         clock=clock,

@@ -233,10 +233,12 @@ def _pending(call: Call, session: Session, tools: ToolSet) -> PendingCall:
     handed = call.dispatched_arguments if call.dispatched else call.arguments
     own = call.call.arguments
     last = call.last_dispatch
+    tool = tools.get(call.call.name)
+    reason: PendingReason = "suspended" if call.suspended else _REASONS[state]
     return PendingCall(
         call=call.call,
-        reason="suspended" if call.suspended else _REASONS[state],
-        tool=tools.get(call.call.name),
+        reason="held" if _is_held_anew(call, session, tool) else reason,
+        tool=tool,
         dispatched=call.dispatched,
         effect=_effect(last),
         idempotency_key=call.key,
@@ -246,6 +248,22 @@ def _pending(call: Call, session: Session, tools: ToolSet) -> PendingCall:
         attempted_at=wall_of(last.ts) if last is not None else None,
         refused=call.reason if state == "rejected" else "",
     )
+
+
+def _is_held_anew(call: Call, session: Session, tool: Tool | None) -> bool:
+    """Whether a call of a fork's prefix waits for a decision that is made in the fork (LOG 5.8).
+
+    What was decided in the prefix is history. A call without an effect needs nobody, and one that
+    gave its output in the origin has it.
+    """
+    if call.own or call.output or call.state in ("rejected", "answered"):
+        return False
+    here = session.base_depth
+    if any(session.depth(one.id) > here for one in (*call.decisions, *call.dispatches)):
+        return False
+    if tool is not None and effect_of(tool, call.dispatched_arguments) == "none":
+        return False
+    return _ran(call, session) is None
 
 
 def _effect(dispatch: DispatchEntry | None) -> Effect | None:
@@ -303,7 +321,7 @@ def replay_answers(
 
 def _replay(call: Call, session: Session, tools: ToolSet, on_unknown: OnUnknown) -> Answer | None:
     state = call.state
-    if state == "held":
+    if state == "held" or _is_held_anew(call, session, tools.get(call.call.name)):
         return None
     if state == "never_started":
         return approve(call.call_id, by="policy")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterable, Mapping
 from typing import cast
 
+import msgspec
 from msgspec import Struct
 
 from perdure.log.entries import AnyEntry, BranchSummaryEntry, CompactionEntry, Json, ResponseEntry
+from perdure.loop.usage import NO_USAGE, add
+from perdure.wire import Usage
 
 
 class Tokens(Struct, frozen=True, kw_only=True):
@@ -74,6 +78,16 @@ class SpendFold:
             responses=self._responses,
             requests=self._requests,
         )
+
+
+def usage_of(responses: Iterable[ResponseEntry]) -> Usage:
+    """What the servers of responses said they used, as on the wire."""
+    total = NO_USAGE
+    for response in responses:
+        if response.usage:
+            with contextlib.suppress(msgspec.ValidationError):  # a server may say anything
+                total = add(total, msgspec.convert(response.usage, Usage))
+    return total
 
 
 def tokens_of(usage: Json) -> Tokens:

@@ -18,7 +18,7 @@ batch = (tool_start [tool_end])+ {tool_dispatch | tool_update | tool_end}* (item
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal, TypeAlias
 
 import msgspec
@@ -26,6 +26,7 @@ import msgspec
 from perdure.loop.answers import Answer
 from perdure.loop.decisions import ToolDecision
 from perdure.loop.item_view import ItemView
+from perdure.loop.losses import Loss
 from perdure.loop.model import ModelRequest
 from perdure.loop.pending import PendingCall
 from perdure.loop.trigger import Trigger
@@ -114,6 +115,8 @@ class TurnStart(_Event, frozen=True, kw_only=True):
     inputs: tuple[TurnInput, ...]
     """What this turn answers: what joined the transcript since the last response, and on the first
     turn what stood at its end when the drive began."""
+    losses: tuple[Loss, ...] = ()
+    """What of the request the model's provider does not get, or gets in another form."""
 
 
 class ModelRetry(_Event, frozen=True, kw_only=True):
@@ -128,6 +131,8 @@ class ModelRetry(_Event, frozen=True, kw_only=True):
     """Seconds."""
     request: ModelRequest
     """What the next attempt sends."""
+    losses: tuple[Loss, ...] = ()
+    """What of it the model's provider does not get, or gets in another form."""
 
 
 class ModelBlocked(_Event, frozen=True, kw_only=True):
@@ -311,12 +316,16 @@ class RunEnd(_Event, frozen=True, kw_only=True):
         """
         if self.withheld or self.cause in ("length", "content_filter"):
             return ""
-        for item in reversed(self.items):
-            if not is_extension(item):
-                if isinstance(item, Message) and item.role == "assistant":
-                    return item.text
-                break
-        return ""
+        return answer_in(self.items)
+
+
+def answer_in(items: Sequence[Item]) -> str:
+    """The text of the assistant's message that ends items; empty if there is none."""
+    for item in reversed(items):
+        if not is_extension(item):
+            said = isinstance(item, Message) and item.role == "assistant"
+            return item.text if isinstance(item, Message) and said else ""
+    return ""
 
 
 class Queued(_Event, frozen=True, kw_only=True):

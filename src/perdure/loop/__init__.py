@@ -79,6 +79,7 @@ from perdure.loop.events import (
     TurnStart,
 )
 from perdure.loop.ledger import Ledger, NullLedger, Ticket
+from perdure.loop.losses import Loss, losses_of
 from perdure.loop.lowlevel import EVENT_BUFFER, Events, begin, continue_, ids_of, run
 from perdure.loop.middleware import (
     MessageInfo,
@@ -133,6 +134,7 @@ __all__ = [
     "Items",
     "Ledger",
     "LoopPort",
+    "Loss",
     "MessageInfo",
     "Middleware",
     "Model",
@@ -199,6 +201,7 @@ __all__ = [
     "ids_of",
     "invoke",
     "is_retryable",
+    "losses_of",
     "on_end",
     "on_event",
     "on_message",

@@ -12,6 +12,7 @@ import msgspec
 from perdure.errors import BadBody, Guard, ModelError, Truncated
 from perdure.loop.attempt import Attempt
 from perdure.loop.events import ModelRetry, ResponseEnd, StopCause
+from perdure.loop.losses import losses_of
 from perdure.loop.model import ModelRequest, close, is_terminal
 from perdure.loop.request import for_its_model
 from perdure.loop.state import Drive
@@ -182,6 +183,7 @@ async def _retry(
             error=error,
             delay=delay,
             request=request,
+            losses=losses_of(drive.config.model, request),
         )
     )
     await drive.signal.guard(drive.config.clock.sleep(delay))

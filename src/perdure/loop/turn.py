@@ -15,6 +15,7 @@ from collections.abc import Iterable
 
 from perdure.loop.batch import BatchEnd, run_batch
 from perdure.loop.events import ModelBlocked, TurnEnd, TurnStart
+from perdure.loop.losses import losses_of
 from perdure.loop.middleware import TurnInfo, TurnStartInfo
 from perdure.loop.model import ModelRequest
 from perdure.loop.modelcall import Answer, call_model
@@ -81,7 +82,13 @@ async def _begin_turn(drive: Drive) -> ModelRequest:
     inputs, drive.inputs = tuple(drive.inputs), []
     drive.asked += 1
     await drive.delivery.deliver(
-        TurnStart(run_id=drive.run_id, turn=drive.turn, request=request, inputs=inputs)
+        TurnStart(
+            run_id=drive.run_id,
+            turn=drive.turn,
+            request=request,
+            inputs=inputs,
+            losses=losses_of(drive.config.model, request),
+        )
     )
     await drive.signal.guard(drive.delivery.settle())
     _tell_delivered(drive)

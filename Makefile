@@ -18,7 +18,7 @@ unexport PIP_USER PIP_TARGET PIP_PREFIX PIP_ROOT MYPYPATH
 .PHONY: help demo test check lint types layers bench format clean FORCE
 
 help:
-	@echo 'make demo     the main job, offline: an agent, two tools, a server on loopback'
+	@echo 'make demo     the point, offline: killed in the middle of a payment, and paid once'
 	@echo 'make test     the tests            (ARGS="-k name" goes to pytest)'
 	@echo 'make check    lint, types and layers; each is a target of its own'
 	@echo 'make bench    the benchmarks       (ARGS goes to them)'

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import os
+import re
+
 import pytest
 
 from tests.cli.terminal import COLUMNS, Piped, Terminal
 
 
-def test_the_demo_shows_an_agent_at_work() -> None:
+def test_the_demo_kills_a_process_in_the_middle_of_a_payment_that_is_made_once() -> None:
     with Terminal("demo") as screen:
+        screen.expect("kill -9: the bank took the money")
+        screen.expect("■ halted")
+        screen.expect("may have run: it was dispatched, and nobody knows what came of it")
+        screen.expect("» the ledger ch_1 tok_visa 4200 cents")
+        screen.expect("✓ done Order 42 is paid")
+        screen.expect("The card was charged once.")
+        screen.expect("dispatch of call_1, effect once")
+        screen.expect("ends: error (cut off: closed on resume)")
+        screen.expect("decision on call_1: answer by human you (the ledger has it)")
+        screen.expect("closed: done")
         screen.ends(0)
-        screen.expect("An Open Responses server listens at http://127.0.0.1:")
-        screen.expect("▶ stock")
-        screen.expect('✓ stock {"part":"nut-m8"} → 75')
-        screen.expect("✗ quote Error: only 75 pieces of nut-m8 are in stock")
-        screen.expect("We can deliver 100 bolts and 75 nuts")
-        screen.expect("The server answered 4 requests; the transcript has 12 items.")
+        assert screen.text.count("dispatch of call_1") == 1
         assert max(map(len, screen.lines)) <= COLUMNS
 
 
@@ -23,11 +31,22 @@ def test_the_demo_writes_no_colours_into_a_pipe() -> None:
     done = Piped("demo")
     assert (done.code, done.err) == (0, "")
     assert "\x1b" not in done.out
-    assert "We can deliver 100 bolts and 75 nuts" in done.out
+    assert "The card was charged once." in done.out
+
+
+def test_a_demo_that_is_interrupted_leaves_no_process_behind() -> None:
+    with Terminal("demo") as screen:
+        screen.expect("until the dead one's lease lapses")
+        number = int(re.findall(r"process (\d+) agent", screen.text)[-1])
+        screen.interrupt()
+        screen.ends(130)
+    with pytest.raises(ProcessLookupError):
+        os.kill(number, 0)
+    assert "Traceback" not in screen.text
 
 
 @pytest.mark.parametrize(
-    "arguments", [("--help",), ("run", "--help"), ("chat", "-h"), ("demo", "-h")]
+    "arguments", [("--help",), ("run", "--help"), ("chat", "-h"), ("demo", "-h"), ("runs", "-h")]
 )
 def test_help_fits_the_screen(arguments: tuple[str, ...]) -> None:
     with Terminal(*arguments) as screen:

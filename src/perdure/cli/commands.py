@@ -98,7 +98,7 @@ def chat(
 
 @cli.command()
 def demo() -> None:
-    """Run an agent with two tools against a server on loopback. Needs no key and no network."""
+    """Kill a process in the middle of a payment, and see it paid once. Needs no key, no network."""
     from perdure.cli.demo import run_demo
 
     asyncio.run(run_demo())

@@ -1,83 +1,159 @@
-"""The main job, offline: an agent with two tools against a real server on loopback."""
+"""The point of perdure, offline: a process is killed in the middle of a payment, paid only once.
+
+Three processes drive one run. The first is killed while the bank takes the money; the second finds
+that the payment may have happened, and halts; once somebody has said what came of it, the third
+finishes.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
 from rich.console import Console
+from rich.text import Text
 
-from perdure import Agent, ToolError, tool
-from perdure.cli.page import Page, Streamed
-from perdure.cli.render import Renderer
-from perdure.testing import LoopbackServer, ScriptedModel, Turn, call, reasoning, turn
+from perdure.cli.demo_clerk import ANSWER_SECONDS, LEASE, RUN_ID, TASK, Bank
+from perdure.cli.page import Page
+from perdure.cli.runs_shown import Printer, look_at, print_waiting
+from perdure.errors import PerdureError
+from perdure.runs import Runs
+from perdure.stores import open_store
 
-STOCK = {"bolt-m8": 120, "nut-m8": 75}
-PRICES = {"bolt-m8": 21, "nut-m8": 9}
+LOOK_AGAIN = 0.01
+"""Seconds between two looks at the bank's ledger."""
 
-SCRIPT: list[Turn | str] = [
-    turn(
-        reasoning("The order asks for two parts. I look both up before I quote."),
-        "Let me check the stock of both parts.",
-        call("stock", {"part": "bolt-m8"}),
-        call("stock", {"part": "nut-m8"}),
-    ),
-    call("quote", {"lines": [["bolt-m8", 100], ["nut-m8", 80]]}),
-    call("quote", {"lines": [["bolt-m8", 100], ["nut-m8", 75]]}),
-    "We can deliver 100 bolts and 75 nuts, five nuts fewer than you asked for, for 27.75 euros.",
-]
-"""What the model on the server says. The third turn corrects the second, whose tool refuses."""
-
-EVENT_SECONDS = 0.02
-"""How long the server waits between two events, so that a person can see them come."""
+BY = "you"
 
 
-@tool(effect="none")
-async def stock(part: str) -> int:
-    """How many pieces of a part are in stock.
-
-    Args:
-        part: The part's number.
-    """
-    return STOCK[part]
-
-
-@tool(effect="none")
-async def quote(lines: list[tuple[str, int]]) -> dict[str, object]:
-    """The price of an order.
-
-    Args:
-        lines: Pairs of a part's number and a quantity.
-    """
-    for part, quantity in lines:
-        if quantity > STOCK[part]:
-            raise ToolError(f"only {STOCK[part]} pieces of {part} are in stock")
-    cents = sum(PRICES[part] * quantity for part, quantity in lines)
-    return {"euros": cents / 100, "valid_days": 14}
-
-
-async def run_demo(console: Console | None = None, *, seconds: float = EVENT_SECONDS) -> None:
+async def run_demo(console: Console | None = None) -> None:
     """Run the demo and show it on a console.
 
-    Args:
-        console: Where; standard output if None.
-        seconds: What the server waits between two events.
+    Raises:
+        PerdureError: It did not go as it should.
     """
-    console = console or Console()
-    prompt = "I need 100 bolts M8 and 80 nuts M8. What can you deliver, and for how much?"
-    async with LoopbackServer(ScriptedModel(SCRIPT, delay=seconds)) as server:
-        agent = Agent(
-            f"openresponses:{server.base_url}#clerk",
-            instructions="You are a sales clerk. Look things up; never guess.",
-            tools=[stock, quote],
+    with TemporaryDirectory(prefix="perdure-demo-") as directory:
+        demo = _Demo(console or Console(), Path(directory))
+        try:
+            await demo.run()
+        finally:
+            await demo.end()
+
+
+class _Demo:
+    def __init__(self, console: Console, directory: Path) -> None:
+        self._console = console
+        self._page = Page(console)
+        self._url = f"sqlite:///{directory}/runs.db"
+        self._ledger = directory / "ledger.jsonl"
+        self._bank = Bank(self._ledger)
+        self._said = False
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def run(self) -> None:
+        self._say(f"An agent has a task, and a tool with effect `once`: {TASK}", "bold")
+        self._step(1, f"A process begins the run {RUN_ID!r}, and is killed while the bank charges.")
+        await self._is_killed()
+        self._step(
+            2,
+            "A second process runs the same line. The log has the dispatch of the charge, and no "
+            "output: it may have happened. It is not charged again on a guess; the run halts.",
         )
-        console.print(f"An Open Responses server listens at {server.base_url}.", highlight=False)
-        console.print(f"user: {prompt}\n", style="bold", highlight=False)
-        page = Page(console)
-        renderer = Renderer(page, Streamed(page, console.file))
-        async with agent.stream(prompt) as stream:
-            async for event in stream.events():
-                renderer.show(event)
-            result = await stream.result()
-        console.print(
-            f"\nThe server answered {len(server.received)} requests; the transcript has "
-            f"{len(result.items)} items.",
-            highlight=False,
+        await self._expect("halted")
+        call_id = await self._waits()
+        self._step(
+            3,
+            "Somebody looks into the bank's ledger, finds the charge, and says so. A reconciler, "
+            "`@charge.reconcile`, would have looked by itself.",
         )
+        await self._resolve(call_id)
+        self._step(4, "A third process runs the same line. The run goes on where its record ends.")
+        await self._expect("done")
+        await self._sum_up()
+
+    async def end(self) -> None:
+        """Leave no process behind, also when interrupted."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+            await self._process.wait()
+
+    # --- the processes ---------------------------------------------------------------------------
+
+    async def _started(self) -> asyncio.subprocess.Process:
+        command = [sys.executable, "-m", "perdure.cli.demo_clerk", self._url, str(self._ledger)]
+        process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+        self._process = process
+        self._page.line("start", f"process {process.pid}", f'agent.run(..., run_id="{RUN_ID}")')
+        return process
+
+    async def _is_killed(self) -> None:
+        process = await self._started()
+        while not self._bank.charges():
+            if process.returncode is not None:
+                raise PerdureError("the first process ended before it was killed")
+            await asyncio.sleep(LOOK_AGAIN)
+        process.kill()
+        code = await process.wait()
+        took = f"the bank took the money; its answer, {ANSWER_SECONDS:g} s away, is lost"
+        self._page.line("cut", f"process {process.pid}", f"kill {code}: {took}", whole=True)
+
+    async def _expect(self, status: str) -> None:
+        process = await self._started()
+        if status == "halted":
+            self._page.line("progress", "waiting", f"{LEASE} s, until the dead one's lease lapses")
+        told, _ = await process.communicate()
+        stands, _, answer = told.decode().rstrip("\n").partition("\t")
+        if stands != status:
+            raise PerdureError(f"the run is {stands or 'nowhere'}, and should be {status}")
+        self._page.line("good" if status == "done" else "cut", stands, answer, whole=True)
+
+    # --- what a person does ----------------------------------------------------------------------
+
+    async def _waits(self) -> str:
+        store = open_store(self._url)
+        try:
+            seen = await look_at(store, RUN_ID)
+        finally:
+            await store.close()
+        print_waiting(self._console, seen)
+        return seen.waiting[0].call.call.call_id
+
+    async def _resolve(self, call_id: str) -> None:
+        (booked,) = self._bank.charges()
+        output = f"charged {booked.cents} cents: {booked.id}"
+        self._page.line("heard", "the ledger", f"{booked.id} {booked.card} {booked.cents} cents")
+        self._page.line(
+            "start",
+            "perdure runs resolve",
+            f'{RUN_ID} {call_id} --output {output!r} --evidence \'{{"ledger": "{booked.id}"}}\'',
+            whole=True,
+        )
+        runs = Runs(self._url)
+        evidence = {"ledger": booked.id}
+        reason = "the ledger has it"
+        await runs.resolve(RUN_ID, call_id, output=output, evidence=evidence, by=BY, reason=reason)
+        await runs.aclose()
+
+    # --- the end ---------------------------------------------------------------------------------
+
+    async def _sum_up(self) -> None:
+        charges = self._bank.charges()
+        if len(charges) != 1:
+            raise PerdureError(f"the card was charged {len(charges)} times")
+        self._say("The card was charged once. What happened, from the log alone (UTC):", "bold")
+        printer = Printer(self._console)
+        runs = Runs(self._url)
+        async for entry in runs.tail(RUN_ID):
+            printer.show(entry)
+        await runs.aclose()
+
+    def _step(self, number: int, text: str) -> None:
+        self._say(f"{number}. {text}", "bold")
+
+    def _say(self, text: str, style: str = "") -> None:
+        if self._said:
+            self._console.print()
+        self._said = True
+        self._console.print(Text(text, style), highlight=False)

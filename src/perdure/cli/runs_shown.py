@@ -235,20 +235,30 @@ def _print_table(console: Console, listed: Sequence[RunSummary]) -> None:
 def print_run(seen: Seen, *, console: Console | None = None, clock: Clock | None = None) -> None:
     """Print how a run stands, what it waits for, and what happened."""
     console = console or Console()
-    now = (clock or SystemClock()).wall()
     _print_facts(console, seen.state)
-    for title, lines in (
-        ("waiting", [line for one in seen.waiting for line in _waiting_lines(one, now)]),
-        ("told, and not taken up yet", [Text(f"  {_told(one.told)}") for one in _others(seen)]),
-    ):
-        if lines:
-            _print_title(console, title)
-            for line in lines:
-                console.print(line, soft_wrap=not console.is_terminal, highlight=False)
+    if seen.waiting:
+        _print_title(console, "waiting")
+        print_waiting(console, seen, clock=clock)
+    told = _others(seen)
+    if told:
+        _print_title(console, "told, and not taken up yet")
+        _print_lines(console, [Text(f"  {_told(one.told)}") for one in told])
     _print_title(console, "what happened (UTC)")
     printer = Printer(console)
     for entry in seen.session.path():
         printer.show(entry)
+
+
+def print_waiting(console: Console, seen: Seen, *, clock: Clock | None = None) -> None:
+    """Print the calls that wait: why, since when, and the commands that answer them."""
+    now = (clock or SystemClock()).wall()
+    for one in seen.waiting:
+        _print_lines(console, _waiting_lines(one, now))
+
+
+def _print_lines(console: Console, lines: Sequence[Text]) -> None:
+    for line in lines:
+        console.print(line, soft_wrap=not console.is_terminal, highlight=False)
 
 
 def _print_facts(console: Console, state: RunState) -> None:

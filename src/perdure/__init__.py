@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from perdure.compose import (
         call_model as call_model,
     )
+    from perdure.compose.hooks import (
+        HooksManager as HooksManager,
+    )
     from perdure.errors import (
         ConfigError as ConfigError,
         Guard as Guard,
@@ -141,6 +144,7 @@ _HOMES = {
     "Guard": "perdure.errors",
     "Hedge": "perdure.models",
     "Hidden": "perdure.loop",
+    "HooksManager": "perdure.compose.hooks",
     "Meter": "perdure.middleware",
     "Middleware": "perdure.loop",
     "Model": "perdure.loop",
@@ -225,6 +229,7 @@ __all__ = [
     "Guard",
     "Hedge",
     "Hidden",
+    "HooksManager",
     "Meter",
     "Middleware",
     "Model",

@@ -98,6 +98,13 @@ class Call:
         return "never_started" if self.own and self.promised else "unknown"
 
     @property
+    def released(self) -> bool:
+        """The last decision lets it run, and no dispatch that counts follows."""
+        return self.state == "never_started" and bool(
+            self.decisions and self.decisions[-1].verdict == "proceed"
+        )
+
+    @property
     def may_have_run(self) -> bool:
         state = self.state
         return state in ("in_flight", "unknown") or (state == "held" and self.dispatched)

@@ -239,6 +239,7 @@ def _pending(call: Call, session: Session, tools: ToolSet) -> PendingCall:
         call=call.call,
         reason="held" if _is_held_anew(call, session, tool) else reason,
         tool=tool,
+        decided=call.released,
         dispatched=call.dispatched,
         effect=_effect(last),
         idempotency_key=call.key,

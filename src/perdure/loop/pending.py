@@ -28,6 +28,8 @@ class PendingCall(msgspec.Struct, frozen=True, kw_only=True):
     reason: PendingReason
     tool: Tool | None = None
     """The tool it resolved to in the drive that made it."""
+    decided: bool = False
+    """A decision on the record lets it run, and it has not entered its tool since."""
     dispatched: bool = False
     """A held call that entered its tool before it was held."""
     idempotency_key: str = ""

@@ -203,7 +203,7 @@ def _approved(answer: Answer, pending: PendingCall) -> Approved:
     if arguments is None:
         arguments = pending.call.arguments or "{}"
     decision: ToolDecision | None = None
-    if pending.reason != "undispatched":
+    if pending.reason != "undispatched" or pending.decided:
         decision = ToolDecision(
             action="proceed",
             reason=answer.reason,

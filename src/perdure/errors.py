@@ -58,6 +58,7 @@ PerdureError
 │   ├── StopRequested                a cancel waits to be taken up
 │   ├── MessageTaken                 an inbox message was consumed already
 │   ├── TransactionUndone            a transactional tool's function failed; nothing happened
+│   ├── RewindRefused                a session cannot go on from that entry
 │   ├── StoreFailed (OSError)        the store could not write; what it did is unknown
 │   ├── NoRequestHash                a response was recorded without the hash of its request
 │   └── RequestMismatch              the log does not rebuild the request a response answered
@@ -747,6 +748,22 @@ class MessageTaken(LogError):
     def __init__(self, message: str, why: str = "was consumed already") -> None:
         self.message = message
         super().__init__(f"message {message!r} {why}")
+
+
+class RewindRefused(LogError):
+    """A session cannot go on from an entry that it left behind; nothing was written.
+
+    Attributes:
+        session: The session.
+        entry: The entry.
+        reason: Why not.
+    """
+
+    def __init__(self, session: str, entry: str, reason: str) -> None:
+        self.session = session
+        self.entry = entry
+        self.reason = reason
+        super().__init__(f"session {session!r} cannot be rewound to {entry!r}: {reason}")
 
 
 class TransactionUndone(LogError):

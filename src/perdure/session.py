@@ -39,7 +39,7 @@ from perdure.output.contract import OutputT
 from perdure.prompts import Input, prompt_items
 from perdure.result import RunResult, exchange_result, read_result, recorded_result
 from perdure.stream import RunStream
-from perdure.tools import check_transactional
+from perdure.tools import ToolSet, check_transactional
 from perdure.wire import FunctionCallOutput, Item
 
 if TYPE_CHECKING:
@@ -140,12 +140,18 @@ class Session(Generic[OutputT]):
             await recording.close()
             raise ConfigError(f"{self._name!r} is the id of a run; a session needs another name")
         recording.keep_lease()
+        self._take_up(recording, tools)
+
+    def _take_up(self, recording: Recording, tools: ToolSet) -> None:
+        """Go on from what the record says."""
         self._recording = recording
         self._transcript = recording.transcript
         self._call_ids = recording.call_ids
         self._pending = recording.pending(tools)
+        known = {one.id for one in (*self._queues.steering, *self._queues.follow_ups)}
         for waiting in recording.waiting():
-            self._queues.owe(waiting)
+            if waiting.id not in known:
+                self._queues.owe(waiting)
 
     async def __aexit__(
         self,
@@ -514,6 +520,61 @@ class Session(Generic[OutputT]):
         snapshot = self._transcript.snapshot()
         self._call_ids.reserve(ids_of(snapshot))
         self._pending = _known(snapshot, self._pending)
+
+    async def rewind(self, entry: str, *, keep_effects: bool = False) -> None:
+        """Go on from an entry of the record, and leave what is behind it as a branch (LOG 5.8).
+
+        Args:
+            entry: The id of the entry.
+            keep_effects: Leave behind what tools with effects did. It stays done.
+
+        Raises:
+            AlreadyRunning: A drive is running.
+            ConfigError: The session is not recorded.
+            NoEntry: There is no such entry.
+            RewindRefused: The session cannot go on there; or tools with effects were entered behind
+                it, and `keep_effects` is not set.
+        """
+        from perdure.log.rewinding import rewind
+
+        recording = self._recorded("rewound")
+        rewound = await rewind(recording, entry, keep_effects=keep_effects)
+        self._take_up(rewound, await self._agent.tools_now())
+
+    async def fork(self, name: str, *, entry: str = "") -> Session[OutputT]:
+        """A session of its own that goes on from an entry of this one, which stays as it is.
+
+        Args:
+            name: What it is called in the store.
+            entry: The id of the entry; where this session is unless given.
+
+        Returns:
+            The fork, to be entered. A call that waits has to be decided there anew.
+
+        Raises:
+            AlreadyRunning: A drive is running.
+            ConfigError: The session is not recorded.
+            NameTaken: Another session has the name.
+            NoEntry: There is no such entry.
+            EntryRefused: A fork cannot begin there.
+        """
+        from perdure.log.branching import fork
+
+        recording = self._recorded("forked")
+        agent, session = self._agent, recording.session
+        base = entry or session.leaf
+        if base is None:
+            raise ConfigError("an empty session has nothing to go on from")
+        begun = fork(session, base, clock=agent.clock, ids=agent.ids, name=name)
+        await recording.store.create(begun.header, name=name, batch=begun.entries)
+        return Session(agent, name=name, store=recording.store, wait=self._wait)
+
+    def _recorded(self, what: str) -> Recording:
+        """The record, between two drives."""
+        self._refuse_if_running()
+        if self._recording is None:
+            raise ConfigError(f"only a recorded session that was entered can be {what}")
+        return self._recording
 
     def set_pending(self, pending: Sequence[PendingCall]) -> None:
         """Say what is known of the calls without an output; ones it does not match are ignored.

@@ -23,7 +23,7 @@ from perdure import (
     user,
 )
 from perdure.clock import RandomIds, SystemClock
-from perdure.errors import AmbiguousCall, CallAnswered, CorruptLog, EntryRefused
+from perdure.errors import AmbiguousCall, CallAnswered, CorruptLog, EntryRefused, InputRequired
 from perdure.log import AnyEntry, go_on
 from perdure.log.branching import fork
 from perdure.log.header import Origin, new_header
@@ -374,7 +374,9 @@ async def test_a_fork_knows_what_was_dispatched_where_it_comes_from() -> None:
     async with agent_on(store, tool_).session(NAME) as chat:
         (waiting,) = chat.state.pending
         assert (waiting.may_have_run, waiting.idempotency_key) == (True, "first")
-        await chat.continue_()
+        with pytest.raises(InputRequired):  # the fork has to decide for itself (LOG 5.8)
+            await chat.continue_()
+        await chat.resume(approve("c"))
     assert act.keys == ["first"]
 
 

@@ -20,6 +20,7 @@ from typing import NamedTuple
 from perdure.errors import ConfigError, MissingKey, UnknownModel
 from perdure.loop.model import Model
 from perdure.models.openresponses import OpenResponses
+from perdure.models.taping import TAPED_KEY, current_tape
 
 OPENAI_URL = "https://api.openai.com/v1"
 
@@ -108,6 +109,9 @@ def key_from(provider: str, *variables: str) -> Callable[[], str]:
             value = os.environ.get(variable, "").strip()
             if value:
                 return value
+        tape = current_tape.get()
+        if tape is not None and tape.keyless:
+            return TAPED_KEY
         raise MissingKey(provider, variables)
 
     return key

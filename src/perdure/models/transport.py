@@ -12,7 +12,7 @@ import contextlib
 import weakref
 from collections.abc import AsyncGenerator, Callable, Mapping
 from functools import lru_cache, partial
-from typing import NoReturn
+from typing import NoReturn, cast
 
 import aiohttp
 from aiohttp.abc import AbstractStreamWriter
@@ -20,6 +20,7 @@ from aiohttp.abc import AbstractStreamWriter
 from perdure.errors import BadBody, ModelError, ModelTimeout, TimeoutPhase, Transport, Truncated
 from perdure.models.body import Body
 from perdure.models.client import Timeouts
+from perdure.models.taping import current_tape
 
 LINGER = 0.1
 """Seconds to wait for the end of a body whose stream has ended, so that its connection is kept."""
@@ -103,6 +104,21 @@ async def _close_at_end(
 
 
 async def post(
+    session: aiohttp.ClientSession,
+    url: str,
+    headers: Mapping[str, str],
+    body: Body,
+    timeouts: Timeouts,
+) -> Answer:
+    """`send`, unless a tape answers in place of the network. Raises as `send`."""
+    tape = current_tape.get()
+    if tape is None:
+        return await send(session, url, headers, body, timeouts)
+    taped = await tape.post(url, body, lambda: send(session, url, headers, body, timeouts))
+    return cast("Answer", taped)
+
+
+async def send(
     session: aiohttp.ClientSession,
     url: str,
     headers: Mapping[str, str],

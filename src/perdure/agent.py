@@ -28,6 +28,7 @@ from perdure.loop import (
     PendingCall,
     Queues,
     Retry,
+    Settings,
     Subscriber,
     ToolProvider,
     ToolRecorder,
@@ -86,7 +87,8 @@ class Agent(Generic[OutputT]):
         instructions: What the model is told first, or a function that says it.
         tools: Typed functions or tools. The request shows them sorted by name.
         model_name: What requests call the model, if not what the model string says.
-        settings: Other members of every request, as `Request(temperature=0)`.
+        settings: How the model should answer, as `Settings(temperature=0)`; or other members of
+            every request, as `Request(truncation="auto")`.
         output: The type that a run answers with, or an `Output` that says more; text if None.
         max_turns: How many turns a run may take; None for no limit.
         max_parallel: How many tools of one batch run at once.
@@ -114,7 +116,7 @@ class Agent(Generic[OutputT]):
     model_name: str = ""
     instructions: Instructions = ""
     tools: Sequence[Tool | Callable[..., object]] = ()
-    settings: Request = dataclasses.field(default_factory=Request)
+    settings: Settings | Request = dataclasses.field(default_factory=Request)
     output: type[OutputT] | Output[OutputT] | None = None
     max_turns: int | None = DEFAULT_MAX_TURNS
     max_parallel: int = DEFAULT_MAX_PARALLEL
@@ -445,12 +447,14 @@ def _recorded(config: Config, recording: Recording) -> Config:
     )
 
 
-def _with_sealed_reasoning(settings: Request) -> Request:
+def _with_sealed_reasoning(settings: Settings | Request) -> Request:
     """Settings that ask for thoughts in the sealed form in which they can be sent back.
 
     No server holds the conversation, so what a model thought has to travel with it (DESIGN 5).
     Settings that say what to include stay as they are.
     """
+    if isinstance(settings, Settings):
+        settings = settings.request()
     if settings.include is not ABSENT:
         return settings
     return msgspec.structs.replace(settings, include=(SEALED_REASONING,))
@@ -461,7 +465,7 @@ _EXPECTED: dict[str, tuple[type, ...]] = {
     "model_name": (str,),
     "description": (str,),
     "tools": (list, tuple),
-    "settings": (Request,),
+    "settings": (Settings, Request),
     "max_turns": (int, type(None)),
     "max_parallel": (int,),
     "middleware": (list, tuple),

@@ -100,6 +100,7 @@ from perdure.loop.registry import DriveHandle
 from perdure.loop.request import request_settings, resolve_tools
 from perdure.loop.resume import RUN_AGAIN, RUN_AGAIN_KEYED, RUN_AGAIN_SAFE, check_answers
 from perdure.loop.retry import Retry, is_retryable
+from perdure.loop.settings import Settings
 from perdure.loop.transcript import Items, Transcript
 from perdure.loop.trigger import Hidden, Trigger, unhide
 from perdure.loop.turn import NOT_RUN_CUT, NOT_RUN_WITHHELD
@@ -158,6 +159,7 @@ __all__ = [
     "RunEnd",
     "RunInfo",
     "RunStart",
+    "Settings",
     "Source",
     "StopCause",
     "Subscriber",

@@ -149,6 +149,7 @@ OPENAI = Dialect(
     audio="object",
     refusals=True,
     part_members=("prompt_cache_breakpoint",),
+    refused=("top_k",),
 )
 
 AZURE = msgspec.structs.replace(
@@ -170,6 +171,7 @@ GROQ = Dialect(
     max_tokens="max_completion_tokens",
     takes=_SAMPLING | _PENALTIES | {"parallel_tool_calls", "service_tier"},
     thoughts="reasoning",
+    refused=("top_k",),
 )
 
 DEEPSEEK = Dialect(
@@ -183,6 +185,7 @@ DEEPSEEK = Dialect(
     thoughts_always=True,
     json_schema=False,
     images=False,
+    refused=("seed", "top_k"),
 )
 
 MISTRAL = Dialect(
@@ -202,6 +205,7 @@ MISTRAL = Dialect(
     tool_parts=True,
     files="document",
     audio="data",
+    refused=("top_k",),
 )
 
 CEREBRAS = Dialect(
@@ -212,7 +216,7 @@ CEREBRAS = Dialect(
     hosts=("api.cerebras.ai",),
     max_tokens="max_completion_tokens",
     takes=_SAMPLING | {"logprobs"},
-    refused=("logit_bias",),
+    refused=("logit_bias", "top_k"),
     thoughts="reasoning",
     think_models=("zai-", "qwen-"),
     images=False,
@@ -225,6 +229,7 @@ XAI = Dialect(
     keys=("XAI_API_KEY",),
     hosts=("api.x.ai",),
     max_tokens="max_completion_tokens",
+    refused=("top_k",),
 )
 
 ZAI = Dialect(
@@ -250,6 +255,7 @@ GEMINI = Dialect(
     audio="object",
     signatures=True,
     returned=("extra_content",),
+    refused=("top_k",),
 )
 
 OPENROUTER = Dialect(

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import click
 
+from perdure.cli.chaos import chaos
 from perdure.cli.log import log
 from perdure.cli.runs import runs
 from perdure.cli.store_commands import LOG_COMMANDS, doctor
@@ -109,3 +110,4 @@ for _command in LOG_COMMANDS:
 cli.add_command(log)
 cli.add_command(runs)
 cli.add_command(doctor)
+cli.add_command(chaos)

@@ -27,12 +27,16 @@ from perdure.testing.scripted import (
 from perdure.testing.stream_check import check_stream
 
 if TYPE_CHECKING:
+    from perdure.testing.chaos import run_chaos
+    from perdure.testing.chaos_report import ChaosReport, RuleBroken
     from perdure.testing.server import LoopbackServer, Received
 
 __all__ = [
+    "ChaosReport",
     "FakeClock",
     "LoopbackServer",
     "Received",
+    "RuleBroken",
     "ScriptedModel",
     "Turn",
     "TurnLike",
@@ -44,16 +48,23 @@ __all__ = [
     "item",
     "reasoning",
     "refusal",
+    "run_chaos",
     "text",
     "turn",
 ]
 
-_LAZY = {"LoopbackServer", "Received"}  # they load aiohttp
+_LAZY = {
+    "ChaosReport": "perdure.testing.chaos_report",
+    "LoopbackServer": "perdure.testing.server",  # loads aiohttp
+    "Received": "perdure.testing.server",
+    "RuleBroken": "perdure.testing.chaos_report",
+    "run_chaos": "perdure.testing.chaos",
+}
 
 
 def __getattr__(name: str) -> object:
     if name not in _LAZY:
         raise AttributeError(f"module 'perdure.testing' has no attribute {name!r}")
-    value: object = getattr(import_module("perdure.testing.server"), name)
+    value: object = getattr(import_module(_LAZY[name]), name)
     globals()[name] = value
     return value

@@ -1,0 +1,77 @@
+"""`perdure chaos`: an agent's run, the process of which dies at every write.
+
+It exits with 0, with 1 if a rule was broken, and with 2 if it cannot begin.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from perdure.cli.text import one_line
+from perdure.errors import ConfigError
+
+
+class Unusable(click.ClickException):
+    """The command cannot begin."""
+
+    exit_code = 2
+
+
+@click.command()
+@click.argument("agent", metavar="MODULE:AGENT")
+@click.option("--input", "-i", "said", default="Go.", show_default=True, help="What a run is told.")
+@click.option(
+    "--store",
+    "-s",
+    "url",
+    default="",
+    metavar="URL",
+    help="Where runs are recorded; a SQLite file that is gone afterwards, unless given.",
+)
+@click.option("--kill", is_flag=True, help="Kill real processes, with SIGKILL.")
+@click.option(
+    "--times",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="How many processes of a run die, one after the other.",
+)
+@click.option(
+    "--every",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Take every Nth write alone.",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    default=min(os.cpu_count() or 1, 4),
+    help="How many runs at once, with --kill.",
+)
+def chaos(
+    *, agent: str, said: str, url: str, kill: bool, times: int, every: int, workers: int
+) -> int:
+    """Run an agent against a crash at every write, and report what it survived.
+
+    MODULE:AGENT names the agent, or a function that makes it. Its tools really run, and its model
+    is really asked: give it fakes. For each write of a run, before it and after it, a fresh run's
+    process dies; the next process takes the run up, says of calls that may have run what really
+    happened, and goes on until the run ends.
+    """
+    from perdure.testing.chaos import run_chaos
+
+    if (here := os.getcwd()) not in sys.path:  # noqa: PTH109 - a path as sys.path has them
+        sys.path.insert(0, here)
+    try:
+        report = run_chaos(
+            agent, said, store=url, kill=kill, times=times, every=every, workers=workers
+        )
+    except ConfigError as error:
+        raise Unusable(one_line(str(error))) from error
+    click.echo(str(report))
+    return 0 if report.ok else 1

@@ -1,0 +1,195 @@
+"""Judging a trial: what the ledger and the log say of a run, held against each other."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from perdure.durable import find_run
+from perdure.errors import NoRun
+from perdure.log import Filters, Reading, Store, read_lines
+from perdure.log.context import item_of
+from perdure.log.entries import ItemEntry
+from perdure.testing.chaos_ledger import Line
+from perdure.testing.chaos_life import FIRED
+from perdure.testing.chaos_report import Firings, Trial
+from perdure.wire import FunctionCallOutput
+
+STATUSES = frozenset(
+    {
+        "done",
+        "stopped",
+        "input_required",
+        "suspended",
+        "halted",
+        "failed",
+        "cancelled",
+        "aborted",
+        "rolled_back",
+    }
+)
+"""How a run may stand when nobody drives it."""
+
+NOTHING_TOLD = "(nothing)"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What there is to judge.
+
+    Attributes:
+        run: The run.
+        lines: Its lines of the ledger.
+        durable: The outputs that stood in the log when a process died, by call.
+        final: Those that stand at the end.
+        commits: How often each transactional call committed.
+        faults: What is wrong with the log itself.
+        rewrites: Something of the agent's may change what tools give.
+    """
+
+    run: str
+    lines: tuple[Line, ...]
+    durable: Sequence[Mapping[str, str]]
+    final: Mapping[str, str]
+    commits: Counter[str]
+    faults: tuple[str, ...] = ()
+    rewrites: bool = False
+
+
+def judge(evidence: Evidence, *, died: Sequence[str], expected: str, session: str) -> Trial:
+    """What a trial showed."""
+    told = [line for line in evidence.lines if line.phase == "told"]
+    status = told[-1].status if told else NOTHING_TOLD
+    firings = tuple(_firings(evidence))
+    broken = [
+        *_of_status(status, expected),
+        *(one for firing in firings for one in _of_firing(evidence, firing)),
+        *evidence.faults,
+    ]
+    return Trial(
+        run=evidence.run,
+        faults=tuple(died),
+        status=status,
+        firings=firings,
+        lost=tuple(_lost(evidence, told)),
+        broken=tuple(broken),
+        log=session,
+    )
+
+
+def _of_status(status: str, expected: str) -> Iterator[str]:
+    if status not in STATUSES:
+        yield f"no defined status: {status}"
+    elif expected and status != expected:
+        yield f"it ended {status!r}, and undisturbed it ends {expected!r}"
+
+
+def _firings(evidence: Evidence) -> Iterator[Firings]:
+    by_call: dict[str, list[Line]] = {}
+    for line in evidence.lines:
+        if line.phase == "entered":
+            by_call.setdefault(line.call_id, []).append(line)
+    for call_id, lines in by_call.items():
+        transactional = lines[0].effect == "transactional"
+        yield Firings(
+            tool=lines[0].tool,
+            effect=lines[0].effect,
+            call_id=call_id,
+            entered=len(lines),
+            keys=frozenset(line.key for line in lines),
+            committed=evidence.commits[call_id] if transactional else None,
+        )
+
+
+def _of_firing(evidence: Evidence, firing: Firings) -> Iterator[str]:
+    name = f"{firing.tool} {firing.call_id!r} ({firing.effect})"
+    match firing.effect:
+        case "once" if firing.entered > 1:
+            yield f"{name} was entered {firing.entered} times"
+        case "keyed" if len(firing.keys) > 1 or "" in firing.keys:
+            yield f"{name} was entered under the keys {sorted(firing.keys)}"
+        case "transactional" if firing.fired > 1 or (
+            firing.fired == 0
+            and firing.call_id in evidence.final
+            and not _raised(evidence, firing.call_id)
+        ):
+            yield f"{name} committed {firing.fired} times"
+        case _:
+            pass
+
+
+def _raised(evidence: Evidence, call_id: str) -> bool:
+    return any(line.phase == "raised" and line.call_id == call_id for line in evidence.lines)
+
+
+def _lost(evidence: Evidence, told: Sequence[Line]) -> Iterator[str]:
+    entered = {line.call_id for line in evidence.lines if line.phase == "entered"}
+    for call_id in sorted(entered - evidence.final.keys()):
+        yield f"call {call_id!r} was entered and has no output"
+    for call_id, output in evidence.final.items():
+        if call_id in entered and not _is_real(evidence, call_id, output):
+            yield f"call {call_id!r} has an output that its tool did not give: {output!r}"
+    for outputs in evidence.durable:
+        for call_id, output in outputs.items():
+            if evidence.final.get(call_id) != output:
+                now = evidence.final.get(call_id)
+                yield f"call {call_id!r} had the output {output!r} on record; now it has {now!r}"
+    done = [line for line in told if line.status == "done"]
+    for line in done[1:]:
+        if line.output != done[0].output:
+            yield f"the answer {done[0].output!r} was given; later it was {line.output!r}"
+
+
+def _is_real(evidence: Evidence, call_id: str, output: str) -> bool:
+    own = [line for line in evidence.lines if line.call_id == call_id]
+    if evidence.rewrites or own[0].effect == "transactional":
+        return True
+    if any(line.phase == "raised" for line in own):
+        return True
+    given = [line.output or "" for line in own if line.phase == "left"]
+    return output in given or (output == FIRED and not given)
+
+
+# --- reading the log ----------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Record:
+    """What the log says of a run."""
+
+    session: str
+    outputs: Mapping[str, str]
+    """The first output of each call, behind the calls of the sub-agents around it."""
+    faults: tuple[str, ...] = ()
+
+
+async def read_record(store: Store, run: str) -> Record:
+    """What the log says of a run, sub-agents and all; nothing if it was not begun."""
+    try:
+        root = await find_run(store, run)
+    except NoRun:
+        return Record("", {})
+    outputs: dict[str, str] = {}
+    faults: list[str] = []
+    paths: dict[str, tuple[str, ...]] = {root: ()}
+    readings: dict[str, Reading] = {}
+    for listed in (await store.list(Filters(root=root), limit=1000)).sessions:
+        stored = await store.read(listed.id)
+        readings[listed.id] = read_lines(stored.header, stored.lines)
+    for name, reading in readings.items():
+        header = reading.session.header
+        if name != root:
+            paths[name] = (*paths.get(header.parent_session, ()), header.spawned_by)
+        faults += [f"the log of {name} is broken: {fault.reason}" for fault in reading.faults]
+        for call_id, output in _outputs(reading):
+            outputs.setdefault("/".join((*paths.get(name, ()), call_id)), output)
+    return Record(root, outputs, tuple(faults))
+
+
+def _outputs(reading: Reading) -> Iterator[tuple[str, str]]:
+    for entry in reading.session.view().path:
+        if isinstance(entry, ItemEntry):
+            item = item_of(entry.item)
+            if isinstance(item, FunctionCallOutput):
+                yield item.call_id, item.text

@@ -1,0 +1,239 @@
+"""One life of a process that drives a run: it drives, tells what really happened, and may die.
+
+A life asks for the run by its id, like any program. What waits it answers, from the ledger of what
+really happened: a held call is approved; of a halted one it says what its tool gave, or that it
+never ran. So it goes on until the run ends, or stays where it is.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import dataclasses
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import cast
+
+import msgspec
+
+from perdure.agent import Agent
+from perdure.durable.children import AgentTool
+from perdure.errors import RunError, RunFailed
+from perdure.log.store import Store
+from perdure.loop import PendingCall
+from perdure.prompts import Input
+from perdure.runs import Runs
+from perdure.testing.chaos_ledger import EffectLedger, Line, lease_line
+from perdure.testing.chaos_store import Faults, faulted
+from perdure.tools import AsyncTx, Call, Tool, ToolResult, Transaction, Tx, as_tool, wrap
+from perdure.wire import text_of
+
+ROUNDS = 12
+"""How often a life asks for a run that does not end."""
+
+WAITING = ("halted", "input_required", "suspended")
+
+FIRED = "It took effect; what it gave is not known."
+"""What a life says of a call whose tool was entered and whose process died in it."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Life:
+    """What a process is to do.
+
+    Attributes:
+        run: The run's id.
+        input: Its input.
+        number: Which life of the run it is, from 0.
+        ledger: Where it writes what really happens.
+        faults: Where it dies.
+        table: Where committed transactions are counted, in the log's own database.
+    """
+
+    run: str
+    input: Input
+    number: int
+    ledger: EffectLedger
+    faults: Faults
+    table: str = ""
+
+
+async def live(agent: Agent[object], store: Store, life: Life) -> str:
+    """Drive a run until it ends or cannot go on; its status, which the ledger is told too."""
+    own = faulted(
+        store,
+        life.faults,
+        on_lease=lambda lease: life.ledger.write(lease_line(life.run, life.number, lease)),
+    )
+    watched = _watched(agent, life).with_(store=own)
+    runs = Runs(own)
+    status, before = "", ""
+    for _ in range(ROUNDS):
+        before, status = status, await _asked(watched, life)
+        if status not in (*WAITING, "failed", "aborted", "running"):
+            break
+        told = await _answer_all(runs, life) if status in WAITING else True
+        if not told and status == before:
+            break
+    life.ledger.write(
+        Line(run=life.run, phase="writes", life=life.number, writes=tuple(life.faults.writes))
+    )
+    return status
+
+
+async def _asked(agent: Agent[object], life: Life) -> str:
+    """Ask for the run; its status, as its caller learns it."""
+    text = ""
+    try:
+        result = await agent.run(life.input, run_id=life.run)
+        status, text = str(result.status), result.text
+    except Exception as error:  # noqa: BLE001 - whatever else it is, it is no status
+        cause = cause_of(error)
+        status = "failed" if cause is not None else f"{type(error).__name__}: {error}"
+        text = str(cause or "")
+    await life.faults.breathe()
+    life.ledger.write(
+        Line(run=life.run, phase="told", life=life.number, status=status, output=text)
+    )
+    return status
+
+
+def cause_of(error: Exception) -> BaseException | None:
+    """What a run failed with; None if it is another error."""
+    return cast("RunFailed[object]", error).cause if isinstance(error, RunFailed) else None
+
+
+# --- answering ---------------------------------------------------------------------------------
+
+
+async def _answer_all(runs: Runs, life: Life) -> bool:
+    """Answer every call that waits; whether any took an answer."""
+    answered = False
+    for call in (await runs.get(life.run)).pending:
+        try:
+            answered = await _answer(runs, life, call) or answered
+        except RunError:
+            continue  # somebody said so before, in an earlier life
+    return answered
+
+
+async def _answer(runs: Runs, life: Life, call: PendingCall) -> bool:
+    name = call.call.call_id
+    match call.reason:
+        case "held":
+            await runs.approve(life.run, name, session=call.session, by="chaos")
+        case "aborted" | "unknown":
+            place = "/".join((*call.path, name))
+            fired, output = what_happened(life.ledger.lines(life.run), place)
+            if fired:
+                await runs.resolve(life.run, name, session=call.session, output=output, by="chaos")
+            else:
+                await runs.resolve(
+                    life.run, name, session=call.session, never_ran=True, min_age=0, by="chaos"
+                )
+        case _:
+            return False
+    return True
+
+
+def what_happened(lines: tuple[Line, ...], call_id: str) -> tuple[bool, str]:
+    """Whether a call entered its tool, and what it gave, by the ledger."""
+    own = [line for line in lines if line.call_id == call_id]
+    left = [line.output for line in own if line.phase in ("left", "raised")]
+    fired = any(line.phase == "entered" for line in own)
+    return fired, (left[-1] if left else None) or FIRED
+
+
+# --- watching tools ------------------------------------------------------------------------------
+
+
+_path: contextvars.ContextVar[tuple[str, ...]] = contextvars.ContextVar(
+    "perdure_chaos_path", default=()
+)
+"""The calls of the sub-agents around the tool that runs."""
+
+
+def _watched(agent: Agent[object], life: Life) -> Agent[object]:
+    """The agent, whose tools write into the ledger when they are entered and left."""
+    provider = agent.tool_provider
+    tools = [_watched_tool(as_tool(one), life) for one in agent.tools]
+    if provider is None:
+        return agent.with_(tools=tools)
+
+    async def provide() -> list[Tool]:
+        given = provider()
+        found = await given if inspect.isawaitable(given) else given
+        return [_watched_tool(as_tool(one), life) for one in found]
+
+    return agent.with_(tools=tools, tool_provider=provide)
+
+
+class _WatchedAgent(AgentTool):
+    """A sub-agent, whose tools are watched. It has no effect of its own."""
+
+    async def execute(self, call: Call) -> ToolResult:
+        token = _path.set((*_path.get(), call.id))
+        try:
+            return await super().execute(call)
+        finally:
+            _path.reset(token)
+
+
+def _watched_tool(tool: Tool, life: Life) -> Tool:
+    if isinstance(tool, AgentTool) and isinstance(cast("object", tool.driven), Agent):
+        inner = _watched(cast("Agent[object]", tool.driven), life)
+        return _WatchedAgent(inner, tool.name, tool.description)
+
+    async def execute(call: Call) -> ToolResult:
+        line = Line(
+            run=life.run,
+            phase="entered",
+            life=life.number,
+            tool=call.name,
+            effect=call.effect,
+            call_id="/".join((*_path.get(), call.id)),
+            key=call.idempotency_key,
+        )
+        await life.faults.around(f"enter {call.name}", _writing(life, line))
+        try:
+            result = await tool.execute(call)
+        except Exception as error:
+            output = str(error) or type(error).__name__
+            raised = msgspec.structs.replace(line, phase="raised", output=output)
+            await life.faults.around(f"leave {call.name}", _writing(life, raised))
+            raise
+        if result.transaction is not None:
+            return dataclasses.replace(
+                result, transaction=_counted(result.transaction, line, life.table)
+            )
+        left = msgspec.structs.replace(line, phase="left", output=text_of(result.output))
+        await life.faults.around(f"leave {call.name}", _writing(life, left))
+        return result
+
+    return wrap(tool, execute=execute)
+
+
+def _writing(life: Life, line: Line) -> Callable[[], Awaitable[None]]:
+    async def write() -> None:
+        life.ledger.write(line)
+
+    return write
+
+
+def _counted(transaction: Transaction, line: Line, table: str) -> Transaction:
+    """A transaction function that leaves a row behind, if it commits."""
+    values = [line.run, line.call_id]
+
+    def counted(tx: Tx | AsyncTx) -> object:
+        value = cast("Callable[[object], object]", transaction)(tx)
+        if inspect.isawaitable(value):
+            return _later(value, cast("AsyncTx", tx), table, values)
+        cast("Tx", tx).execute(f"INSERT INTO {table} VALUES (?, ?)", values)  # noqa: S608 - ours
+        return value
+
+    return cast("Transaction", counted)
+
+
+async def _later(value: Awaitable[object], tx: AsyncTx, table: str, values: list[str]) -> object:
+    given = await value
+    await tx.execute(f"INSERT INTO {table} VALUES ($1, $2)", values)  # noqa: S608 - a name of ours
+    return given

@@ -1,0 +1,123 @@
+"""Agents whose runs die in tests. Processes find them by name.
+
+`batch_EFFECT_HOW_DATABASE` is an agent with three calls of an effect in one batch, which run in
+`parallel` or in `sequence`; `mixed_HOW_DATABASE` has one call of each effect, and a second turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import AsyncGenerator, Callable
+from typing import cast
+
+from perdure import Agent, ToolDecision, before_tool_call, tool
+from perdure.loop import ModelRequest, ToolCallInfo
+from perdure.testing import ScriptedModel, call, turn
+from perdure.testing.scripted import Script
+from perdure.tools import AsyncTx, Effect, Tool, Transaction, Tx
+from perdure.tools.effect import EFFECTS
+from perdure.wire import FunctionCall, FunctionCallOutput, StreamEvent
+
+DATABASES = ("sqlite", "postgres")
+
+
+class StrictModel(ScriptedModel):
+    """Refuses a request in which a call has not exactly one output, behind it (DESIGN 6.1)."""
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamEvent, None]:
+        open_calls: set[str] = set()
+        for one in request.input:
+            if isinstance(one, FunctionCall):
+                assert one.call_id not in open_calls, f"{one.call_id} twice"
+                open_calls.add(one.call_id)
+            elif isinstance(one, FunctionCallOutput):
+                assert one.call_id in open_calls, f"{one.call_id} has no call, or two outputs"
+                open_calls.remove(one.call_id)
+        assert not open_calls, f"{open_calls} have no output"
+        async for event in super().stream(request):
+            yield event
+
+
+def acting(effect: Effect, name: str, database: str = "sqlite") -> Tool:
+    """A tool of an effect, that says what it did; some take longer than others."""
+
+    @tool(name=name, effect=effect)
+    async def act(what: int) -> str:
+        """Act."""
+        await asyncio.sleep(0.002 * (what % 3))
+        return f"did {what}"
+
+    def run(tx: Tx) -> str:
+        tx.execute("SELECT 1")
+        return "committed"
+
+    async def run_later(tx: AsyncTx) -> str:
+        await tx.execute("SELECT 1")
+        return "committed"
+
+    @tool(name=name, effect="transactional")
+    async def commit(what: int) -> Transaction:
+        """Commit."""
+        await asyncio.sleep(0.002 * (what % 3))
+        return run if database == "sqlite" else run_later
+
+    return commit if effect == "transactional" else act
+
+
+def _agent(script: Script, tools: list[Tool], how: str = "parallel", **options: object) -> Agent:
+    agent = Agent(StrictModel(script), tools=tools, sequential=how == "sequence")
+    return cast("Agent", agent.with_(**options)) if options else agent
+
+
+def batch(effect: Effect, how: str, database: str) -> Agent:
+    """Three calls at once, the first the slowest, and an answer."""
+    calls = turn(*(call("act", {"what": what}) for what in (2, 1, 0)))
+    return _agent([calls, "Done."], [acting(effect, "act", database)], how)
+
+
+def mixed(how: str, database: str) -> Agent:
+    """A call of each effect at once, then one more that acts once, then an answer."""
+    tools = [acting(effect, effect, database) for effect in EFFECTS]
+    calls = turn(*(call(effect, {"what": 5 - place}) for place, effect in enumerate(EFFECTS)))
+    return _agent([calls, call("once", {"what": 9}), "Done."], tools, how)
+
+
+def one(effect: Effect, database: str = "sqlite") -> Agent:
+    """One call, and an answer."""
+    return _agent([call("act", {"what": 0}), "Done."], [acting(effect, "act", database)])
+
+
+def held() -> Agent:
+    """Two calls at once, one of which waits for an approval."""
+
+    @before_tool_call
+    async def ask(info: ToolCallInfo) -> ToolDecision | None:
+        risky = info.call.name == "risky"
+        return ToolDecision(action="hold", reason="it is risky") if risky else None
+
+    calls = turn(call("risky", {"what": 0}), call("plain", {"what": 1}))
+    tools = [acting("once", "risky"), acting("once", "plain")]
+    return _agent([calls, "Done."], tools, middleware=(ask,))
+
+
+def once() -> Agent:
+    """One call that acts once."""
+    return one("once")
+
+
+def nested() -> Agent:
+    """A sub-agent that acts once, beside a call that does so too."""
+    inner = _agent([call("act", {"what": 0}), "The child is done."], [acting("once", "act")])
+    helper = inner.with_(name="helper").as_tool("helper", "Helps.")
+    calls = turn(call("helper", {"task": "Help."}), call("act", {"what": 1}))
+    return _agent([calls, "Done."], [helper, acting("once", "act")])
+
+
+def __getattr__(name: str) -> Callable[[], Agent]:
+    parts = name.split("_")
+    if len(parts) == 4 and parts[0] == "batch":
+        return functools.partial(batch, cast("Effect", parts[1]), parts[2], parts[3])
+    if len(parts) == 3 and parts[0] == "mixed":
+        return functools.partial(mixed, parts[1], parts[2])
+    raise AttributeError(name)

@@ -48,6 +48,9 @@ class Kept(MemoryState):
     def statuses(self) -> list[str]:
         return [state.status for state in self.saves]
 
+    def status(self) -> str:
+        return self.now.status
+
     @property
     def now(self) -> ConversationState:
         assert self.state is not None

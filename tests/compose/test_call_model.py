@@ -230,7 +230,7 @@ async def test_cancel_stops_tools_and_sends_no_other_request() -> None:
         await result.text()
     assert told == ["enough"]
     assert len(model.requests) == 1
-    assert kept.now.status == "in_progress"
+    assert kept.status() == "in_progress"
 
 
 async def test_a_signal_that_was_set_before_fails_before_any_request() -> None:

@@ -170,7 +170,7 @@ class ClientTool:
         return dataclasses.replace(model_output(shown), details=Returned(value))
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class ServerTool:
     """A tool that the provider runs: its configuration goes out as it is given."""
 

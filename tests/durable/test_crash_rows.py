@@ -89,7 +89,9 @@ async def test_a_hold_waits_for_the_decision() -> None:
     written = len(await entries_of(store))
     assert (await agent.run("go", run_id=RUN)).status == "input_required"
     assert (asked(agent), world.fired) == (1, [])
-    assert len(await entries_of(store)) == written, "a drive that finds nothing to do writes nothing"
+    assert len(await entries_of(store)) == written, (
+        "a drive that finds nothing to do writes nothing"
+    )
 
 
 @pytest.mark.parametrize("cut", ["decision proceed", "dispatch"])
@@ -313,11 +315,9 @@ async def test_the_turns_of_a_run_count_over_crashes() -> None:
 async def test_a_run_cut_behind_any_entry_ends_and_loses_and_doubles_nothing(
     effect: Effect, script: str
 ) -> None:
-    turns = (
-        two_calls()
-        if script == "at once"
-        else [call("act", {"n": 1}), call("act", {"n": 2}), "All done."]
-    )
+    turns = two_calls()
+    if script == "one after another":
+        turns = [call("act", {"n": 1}), call("act", {"n": 2}), "All done."]
     store, before = MemoryStore(), World()
     whole = await agent_of(store, [Act(world=before, effect=effect)], turns).run("go", run_id=RUN)
     entries = await entries_of(store)

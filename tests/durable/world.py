@@ -1,4 +1,4 @@
-"""What tests of durable runs share: a world that counts effects, and logs cut where a crash cuts."""
+"""What tests of durable runs share: a world that counts effects, logs cut where a crash cuts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from perdure.log import AnyEntry, Filters, Session, Store, read_lines
 from perdure.loop import ToolCallInfo
 from perdure.stores.memory import MemoryStore
 from perdure.testing import ScriptedModel, call, turn
-from perdure.testing.scripted import Script
+from perdure.testing.scripted import Script, TurnLike
 from perdure.tools import Call, Effect, Tool, ToolResult
 from perdure.wire import FunctionCallOutput
 
@@ -63,11 +63,11 @@ class Holds(Middleware):
         return ToolDecision(action="hold", reason="somebody has to look")
 
 
-def two_calls() -> Script:
+def two_calls() -> list[TurnLike]:
     return [turn(call("act", {"n": 1}), call("act", {"n": 2})), "All done."]
 
 
-def one_call() -> Script:
+def one_call() -> list[TurnLike]:
     return [call("act", {"n": 1}), "All done."]
 
 

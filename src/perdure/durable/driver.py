@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import dataclasses
 from collections.abc import AsyncGenerator, Callable
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 from perdure.durable.cancelling import cancel_children, cancel_run
 from perdure.durable.consuming import Authority, Taken, consume
@@ -20,7 +20,7 @@ from perdure.durable.plan import Close, Drive, Outlook, Rest, plan, turns_left
 from perdure.durable.readiness import ready_calls
 from perdure.durable.reconciling import reconcile
 from perdure.errors import FenceLost, LeaseExpired, StaleVersion
-from perdure.log import Draft, Recording
+from perdure.log import Draft, Recording, Session
 from perdure.loop import Broadcast, DriveHandle, Opening, RunEnd, Trigger
 
 POLL = 1.0
@@ -38,6 +38,23 @@ At: TypeAlias = Callable[[Point], None]
 
 def passing(point: Point) -> None:
     """Go on: what drivers do at every point unless a test says otherwise."""
+
+
+class Watch(Protocol):
+    """Sees the record of a run each time it was read."""
+
+    def __call__(self, session: Session, *, waits: bool = False) -> None:
+        """Look at the record as it stands.
+
+        Args:
+            session: The record; it may grow later.
+            waits: Somebody else drives the run, and is waited for.
+        """
+        ...
+
+
+def unwatched(session: Session, *, waits: bool = False) -> None:
+    """Look at nothing: what drivers do unless somebody follows them."""
 
 
 class Control:
@@ -65,6 +82,7 @@ class Driving:
     trigger: Trigger | None = None
     poll: float = POLL
     at: At = passing
+    watch: Watch = unwatched
     control: Control = dataclasses.field(default_factory=Control)
 
 
@@ -118,8 +136,11 @@ async def drive_until_rest(driven: Driven, recording: Recording, driving: Drivin
             case Drive(opening):
                 end = await _drive(driven, recording, driving, opening, turns_left(outlook))
                 driving.at("driven")
-                if end.reason in ("error", "aborted") and not await _told_to_stop(recording, end):
-                    return Rested(status="failed" if end.reason == "error" else "aborted", end=end)
+                if end.reason in ("error", "aborted"):
+                    if not await _told_to_stop(recording, end):
+                        status = "failed" if end.reason == "error" else "aborted"
+                        return Rested(status=status, end=end)
+                    end = None  # the stop is what comes of it
             case Close(status, cause):
                 driving.at("closing")
                 await _close(recording, status, cause)

@@ -99,8 +99,11 @@ class Call:
 
     @property
     def released(self) -> bool:
-        """The last decision lets it run, and no dispatch that counts follows."""
-        return self.state == "never_started" and bool(
+        """The last decision lets it run, and no dispatch that counts follows.
+
+        What was decided before a fork is history there, not authority (LOG 5.8).
+        """
+        return self.own and self.state == "never_started" and bool(
             self.decisions and self.decisions[-1].verdict == "proceed"
         )
 

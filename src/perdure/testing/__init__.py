@@ -1,7 +1,8 @@
 """What tests of agents are made of: a model from a script, a server on loopback, a clock by hand.
 
 Words. A *script* is a list of turns. A *turn* is what a scripted model answers once: texts, calls,
-thoughts, and how it ends. Nothing here needs a network beyond this machine.
+thoughts, and how it ends. A *cassette* is recorded traffic with a model. Nothing here needs a
+network beyond this machine, but for recording.
 """
 
 from __future__ import annotations

@@ -28,15 +28,19 @@ from perdure.testing.scripted import (
 from perdure.testing.stream_check import check_stream
 
 if TYPE_CHECKING:
+    from perdure.testing.cassettes import Cassette, NotRecorded, RecordedModel
     from perdure.testing.chaos import run_chaos
     from perdure.testing.chaos_report import ChaosReport, RuleBroken
     from perdure.testing.server import LoopbackServer, Received
 
 __all__ = [
+    "Cassette",
     "ChaosReport",
     "FakeClock",
     "LoopbackServer",
+    "NotRecorded",
     "Received",
+    "RecordedModel",
     "RuleBroken",
     "ScriptedModel",
     "Turn",
@@ -55,9 +59,12 @@ __all__ = [
 ]
 
 _LAZY = {
+    "Cassette": "perdure.testing.cassettes",
     "ChaosReport": "perdure.testing.chaos_report",
     "LoopbackServer": "perdure.testing.server",  # loads aiohttp
+    "NotRecorded": "perdure.testing.cassettes",
     "Received": "perdure.testing.server",
+    "RecordedModel": "perdure.testing.cassettes",
     "RuleBroken": "perdure.testing.chaos_report",
     "run_chaos": "perdure.testing.chaos",
 }

@@ -30,6 +30,11 @@ if TYPE_CHECKING:
     from perdure.compose.hooks import (
         HooksManager as HooksManager,
     )
+    from perdure.durable import (
+        RecordedRun as RecordedRun,
+        events_of as events_of,
+        replay_model as replay_model,
+    )
     from perdure.errors import (
         ConfigError as ConfigError,
         Guard as Guard,
@@ -161,6 +166,7 @@ _HOMES = {
     "RateLimit": "perdure.middleware",
     "Rates": "perdure.middleware",
     "RawTool": "perdure.tools",
+    "RecordedRun": "perdure.durable",
     "Redact": "perdure.middleware",
     "Reply": "perdure.tools",
     "Request": "perdure.wire",
@@ -201,6 +207,7 @@ _HOMES = {
     "developer": "perdure.wire",
     "drive_scope": "perdure.loop",
     "elicit": "perdure.tools",
+    "events_of": "perdure.durable",
     "invoke": "perdure.loop",
     "never": "perdure.middleware",
     "on_end": "perdure.loop",
@@ -210,6 +217,7 @@ _HOMES = {
     "recover": "perdure.runs",
     "recovering": "perdure.runs",
     "refuse": "perdure.loop",
+    "replay_model": "perdure.durable",
     "should_stop": "perdure.loop",
     "system": "perdure.wire",
     "tool": "perdure.tools",
@@ -247,6 +255,7 @@ __all__ = [
     "RateLimit",
     "Rates",
     "RawTool",
+    "RecordedRun",
     "Redact",
     "Reply",
     "Request",
@@ -287,6 +296,7 @@ __all__ = [
     "developer",
     "drive_scope",
     "elicit",
+    "events_of",
     "invoke",
     "never",
     "on_end",
@@ -296,6 +306,7 @@ __all__ = [
     "recover",
     "recovering",
     "refuse",
+    "replay_model",
     "should_stop",
     "system",
     "tool",

@@ -48,7 +48,7 @@ from perdure.output.contract import OutputT
 from perdure.prompts import Input, prompt_items
 from perdure.result import RunResult, read_result, result_of_run
 from perdure.session import Session
-from perdure.stream import RunStream
+from perdure.stream import RunStream, WholeRun
 from perdure.tools import Elicitor, Tool, ToolSet, as_tool
 from perdure.wire import ABSENT, Item, Request
 
@@ -220,9 +220,32 @@ class Agent(Generic[OutputT]):
             instead="Agent.run",
         )
 
-    def stream(self, input: Input, *, trigger: Trigger | None = None) -> RunStream[OutputT]:  # noqa: A002
-        """Run, and show what happens: `async with agent.stream("Hello") as stream: ...`."""
+    def stream(
+        self,
+        input: Input,  # noqa: A002
+        *,
+        run_id: str | None = None,
+        trigger: Trigger | None = None,
+    ) -> RunStream[OutputT]:
+        """Run, and show what happens: `async with agent.stream("Hello") as stream: ...`.
+
+        With an id, what is recorded of the run is shown first, its events marked as `replayed`,
+        then what happens now. A finished run shows its record, makes no model call and writes
+        nothing. While another process drives the run, its entries are shown as they land, as
+        replayed too: whole items and turns, and no deltas. The stream ends when the run rests, and
+        may have shown several drives by then. Leaving it aborts the drive if it is ours; one of
+        another process goes on.
+
+        What `run` refuses, entering the stream raises.
+
+        Args:
+            input: What the run is to do.
+            run_id: What it is called in the store; see `run`.
+            trigger: What caused it.
+        """
         items = prompt_items(input)
+        if run_id is not None:
+            return self._stream_by_id(items, run_id, trigger)
         if self.store:
             return self.session().stream(items, trigger=trigger, owned=True)
         return RunStream(lambda broadcast: self._begin(items, trigger, broadcast), plan=self._plan)
@@ -366,6 +389,20 @@ class Agent(Generic[OutputT]):
             driving=Driving(trigger=trigger),
         )
         return result_of_run(ran.state, ran.error, self._plan)
+
+    def _stream_by_id(
+        self, items: tuple[Item | Hidden, ...], run_id: str, trigger: Trigger | None
+    ) -> RunStream[OutputT]:
+        from perdure.durable import RunEvents, follow
+
+        events = RunEvents()
+
+        async def start(_: Broadcast) -> WholeRun[OutputT]:
+            store = self.opened(self.store or PROCESS_STORE)
+            following = await follow(self, store, run_id, items, events, trigger=trigger)
+            return WholeRun(following, self._plan)
+
+        return RunStream(start, plan=self._plan, events=events)
 
     async def _begin(
         self,

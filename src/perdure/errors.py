@@ -28,6 +28,9 @@ PerdureError
 │   │   └── EmptyBody                ... before anything at all
 │   ├── BadBody                      an answer that is not JSON or not a response
 │   ├── EmptyAnswer                  a response that says nothing where an answer was due
+│   ├── RecordedFailure              a model call or a drive failed on the record
+│   ├── NoRecordedTurn               a record has no further turn to answer with
+│   ├── ReplayMismatch               a record answers another request than the one that is made
 │   └── Rejected                     the server said no, or said that it failed
 │       ├── RateLimited              too many requests for now; `retry_after` says how long
 │       ├── QuotaExhausted           the account has nothing left; waiting does not help
@@ -79,6 +82,7 @@ PerdureError
 │   ├── StateNotSaved (OSError)      its accessor failed to save it
 │   └── TaskSettled                  a background task had its outcome before
 ├── Guard                            a policy stops a drive; its text reaches the host alone
+│   └── LoopDetected                 a drive repeated itself until it was stopped
 ├── CallEnded                        a call's handle was used after the call had ended
 ├── Aborted                          a drive was told to stop
 ├── SubscriberHung (TimeoutError)    a subscriber did not return while a drive wound down
@@ -373,6 +377,52 @@ class EmptyAnswer(ModelError):
         self.response_id = response_id
         how = f" with the status {status!r}" if status else ""
         super().__init__(f"response {response_id!r} has no output{how}; ask again")
+
+
+class RecordedFailure(ModelError):
+    """A model call or a drive failed on the record, which has its words and not its class.
+
+    Attributes:
+        again: The call was made again there, and may be made again here, at once.
+        retry_after: Seconds to wait before that; None if it is not to be made again.
+    """
+
+    def __init__(self, message: str, *, again: bool = False) -> None:
+        self.again = again
+        self.retry_after = 0.0 if again else None
+        super().__init__(message)
+
+
+class NoRecordedTurn(ModelError):
+    """A record was asked for more turns than it has.
+
+    Attributes:
+        turns: How many model calls it has, those that failed among them.
+    """
+
+    def __init__(self, turns: int) -> None:
+        self.turns = turns
+        super().__init__(f"the record has {turns} model calls, and another was asked for")
+
+
+class ReplayMismatch(ModelError):
+    """A record answers another request than the one that is made.
+
+    Something else is sent than was then: other instructions, tools, settings, or items before.
+
+    Attributes:
+        entry: The response entry that would be next.
+        recorded: The hash of the request that it answers.
+        given: The hash of the request that was made; empty if it has none.
+    """
+
+    def __init__(self, entry: str, recorded: str, given: str) -> None:
+        self.entry = entry
+        self.recorded = recorded
+        self.given = given
+        super().__init__(
+            f"response {entry!r} answers the request {recorded!r}, and {given!r} was made"
+        )
 
 
 class Rejected(ModelError):
@@ -1012,6 +1062,23 @@ class Guard(PerdureError):
     A hook raises it. Its text reaches the host alone: never the model, the transcript, the caller
     or the record.
     """
+
+
+class LoopDetected(Guard):
+    """A drive repeated itself until it was stopped.
+
+    Attributes:
+        kind: What it repeated: `call`, `server_call`, `text`, or `words` within a text.
+        name: The tool; empty for a text.
+        streak: How many rounds or responses in a row had it.
+    """
+
+    def __init__(self, kind: str, name: str, streak: int) -> None:
+        self.kind = kind
+        self.name = name
+        self.streak = streak
+        what = f"a {kind} of {name!r}" if name else f"the same {kind}"
+        super().__init__(f"the run repeats itself: {what}, {streak} times in a row")
 
 
 class CallEnded(PerdureError, RuntimeError):

@@ -29,7 +29,7 @@ from perdure.durable import (
     waiting_calls,
 )
 from perdure.errors import ConfigError
-from perdure.log import AnyEntry, Filters, Listed, Store, decode_entry
+from perdure.log import AnyEntry, Filters, Listed, Session, Store, decode_entry
 from perdure.tools import ToolSet
 
 if TYPE_CHECKING:
@@ -84,6 +84,15 @@ class Runs:
         store = self._opened()
         session = await read_run(store, await find_run(store, run_id))
         return state_of(session, await waiting_calls(store, session, ToolSet()))
+
+    async def record(self, run_id: str) -> Session:
+        """The record of a run, for `events_of`, `replay_model` and whatever else projects one.
+
+        Raises:
+            NoRun: There is none of this id.
+        """
+        store = self._opened()
+        return await read_run(store, await find_run(store, run_id))
 
     async def list(
         self, *, status: str = "", agent: str = "", limit: int | None = 100

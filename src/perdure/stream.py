@@ -4,16 +4,50 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from types import TracebackType
-from typing import Generic, Self
+from typing import TYPE_CHECKING, Generic, Protocol, Self
 
 from perdure.errors import ConfigError
 from perdure.loop import Broadcast, DriveHandle, Event, ItemEnd, ItemUpdate
 from perdure.output import JsonValue, Plan
 from perdure.output.showing import partial_values
-from perdure.result import OutputT_co, RunResult, read_result
+from perdure.result import OutputT_co, RunResult, read_result, result_of_run
 from perdure.wire import Item, Message, OutputTextDelta, SurrogateJoiner
 
-Begin = Callable[[Broadcast], Awaitable[DriveHandle]]
+if TYPE_CHECKING:
+    from perdure.durable import Following
+
+
+class Running(Protocol[OutputT_co]):
+    """What a stream shows: one drive, or what is left of a run by id."""
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended."""
+        ...
+
+    def abort(self, cause: str) -> None:
+        """Ask it to stop; the first cause stands."""
+        ...
+
+    async def settled(self) -> None:
+        """Wait for its end, without being able to stop it."""
+        ...
+
+    async def wind_down(self) -> None:
+        """Wait for its end, for at most `wind_down` seconds, come what may."""
+        ...
+
+    def result(self) -> RunResult[OutputT_co]:
+        """How it went, once it has ended. Raises as `RunStream.result`."""
+        ...
+
+    def unseen(self) -> BaseException | None:
+        """What kept it from being shown, if `result` has not raised it."""
+        ...
+
+
+Begin = Callable[[Broadcast], Awaitable[DriveHandle | Running[OutputT_co]]]
+"""Starts what a stream shows, and shows it there."""
 
 
 class RunStream(Generic[OutputT_co]):
@@ -26,22 +60,24 @@ class RunStream(Generic[OutputT_co]):
 
     def __init__(
         self,
-        begin: Begin,
+        begin: Begin[OutputT_co],
         *,
         on_exit: Callable[[], Awaitable[None]] | None = None,
         plan: Plan[OutputT_co] | None = None,
+        events: Broadcast | None = None,
     ) -> None:
         self._begin = begin
         self._on_exit = on_exit
         self._plan = plan
-        self._broadcast = Broadcast()
-        self._handle: DriveHandle | None = None
+        self._broadcast = events if events is not None else Broadcast()
+        self._running: Running[OutputT_co] | None = None
 
     async def __aenter__(self) -> Self:
-        if self._handle is not None:
+        if self._running is not None:
             raise ConfigError("a stream runs once; ask the agent for another")
         try:
-            self._handle = await self._begin(self._broadcast)
+            begun = await self._begin(self._broadcast)
+            self._running = OneDrive(begun, self._plan) if isinstance(begun, DriveHandle) else begun
         except BaseException:
             if self._on_exit is not None:
                 await self._on_exit()
@@ -54,14 +90,17 @@ class RunStream(Generic[OutputT_co]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        handle = self._started()
-        if not handle.done and not self._broadcast.closed:
-            handle.abort("the consumer left")
+        running = self._started()
+        if not running.done and not self._broadcast.closed:
+            running.abort("the consumer left")
         try:
-            await handle.wind_down()
+            await running.wind_down()
         finally:
             if self._on_exit is not None:
                 await self._on_exit()
+        unseen = running.unseen()
+        if unseen is not None and error is None:
+            raise unseen
 
     def abort(self, reason: str = "aborted") -> None:
         """Stop the run; it ends as `aborted`, with this reason as its cause."""
@@ -107,12 +146,59 @@ class RunStream(Generic[OutputT_co]):
 
         Raises:
             RunFailed: It ended in error.
+            ConfigError: A run by id could not go on: the agent could send no request, say.
+            LogError: The store of a run by id refuses.
         """
-        handle = self._started()
-        await handle.settled()
-        return read_result(handle, self._plan)
+        running = self._started()
+        await running.settled()
+        return running.result()
 
-    def _started(self) -> DriveHandle:
-        if self._handle is None:
+    def _started(self) -> Running[OutputT_co]:
+        if self._running is None:
             raise ConfigError("enter the stream first: `async with agent.stream(...) as stream:`")
-        return self._handle
+        return self._running
+
+
+class OneDrive(Generic[OutputT_co]):
+    """One drive, as a stream shows it."""
+
+    __slots__ = ("_handle", "_plan", "abort", "settled", "wind_down")
+
+    def __init__(self, handle: DriveHandle, plan: Plan[OutputT_co] | None) -> None:
+        self._handle = handle
+        self._plan = plan
+        self.abort = handle.abort
+        self.settled = handle.settled
+        self.wind_down = handle.wind_down
+
+    @property
+    def done(self) -> bool:
+        return self._handle.done
+
+    def result(self) -> RunResult[OutputT_co]:
+        return read_result(self._handle, self._plan)
+
+    def unseen(self) -> None:
+        """Nothing: what a drive fails with stands in its end."""
+
+
+class WholeRun(Generic[OutputT_co]):
+    """A run by id, as a stream shows it."""
+
+    __slots__ = ("_following", "_plan", "abort", "settled", "unseen", "wind_down")
+
+    def __init__(self, following: Following, plan: Plan[OutputT_co] | None) -> None:
+        self._following = following
+        self._plan = plan
+        self.abort = following.abort
+        self.settled = following.settled
+        self.wind_down = following.wind_down
+        self.unseen = following.unseen
+
+    @property
+    def done(self) -> bool:
+        return self._following.done
+
+    def result(self) -> RunResult[OutputT_co]:
+        ran = self._following.ran()
+        return result_of_run(ran.state, ran.error, self._plan)

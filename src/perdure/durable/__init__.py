@@ -11,6 +11,8 @@ from perdure.durable.byid import Ran, go_on_with, run_by_id
 from perdure.durable.children import AgentTool
 from perdure.durable.driven import Driven, SubAgent
 from perdure.durable.driver import Driving, Rested, drive_until_rest
+from perdure.durable.events import Projection, events_of
+from perdure.durable.events_live import Following, RunEvents, follow
 from perdure.durable.recovery import (
     DEFAULT_CONCURRENCY,
     DEFAULT_EVERY,
@@ -19,6 +21,7 @@ from perdure.durable.recovery import (
     Recovery,
     recover,
 )
+from perdure.durable.replay import RecordedCall, RecordedRun, recorded_calls, replay_model
 from perdure.durable.starting import begin_run
 from perdure.durable.state import RunState, find_run, read_run, state_of, waiting_calls
 from perdure.durable.telling import (
@@ -37,21 +40,30 @@ __all__ = [
     "AgentTool",
     "Driven",
     "Driving",
+    "Following",
+    "Projection",
     "Ran",
+    "RecordedCall",
+    "RecordedRun",
     "Recovered",
     "Recovering",
     "Recovery",
     "Rested",
+    "RunEvents",
     "RunState",
     "Said",
     "SubAgent",
     "Target",
     "begin_run",
     "drive_until_rest",
+    "events_of",
     "find_run",
+    "follow",
     "go_on_with",
     "read_run",
+    "recorded_calls",
     "recover",
+    "replay_model",
     "run_by_id",
     "state_of",
     "tell_approve",

@@ -145,7 +145,7 @@ async def _state(driven: Driven, store: Store, session: Session, status: str = "
     return state_of(session, pending, status)
 
 
-async def _opened(  # noqa: PLR0917 - what says which run, and how it is waited for
+async def _opened(
     driven: Driven, store: Store, session: str, run_id: str, driving: Driving, *, wait: bool
 ) -> Recording | None:
     """The run under a lease of ours; None if there is nothing to wait for any more.
@@ -168,6 +168,6 @@ async def _opened(  # noqa: PLR0917 - what says which run, and how it is waited 
                 raise RunBusy(run_id, leased.holder) from None
         await asyncio.sleep(delays[0] if len(delays) == 1 else delays.pop(0))
         found = await read_run(store, session)
-        driving.watch(found)
+        driving.watch(found, waits=True)
         if found.view().closed is not None or driving.control.cause is not None:
             return None

@@ -16,6 +16,7 @@ from perdure.errors import (
     ModelError,
     Overloaded,
     RateLimited,
+    RecordedFailure,
     Rejected,
     ServerFailed,
     Transport,
@@ -77,6 +78,8 @@ def is_retryable(error: Exception) -> bool:
     """
     if isinstance(error, RateLimited | Overloaded | ServerFailed | Transport | Truncated):
         return True
+    if isinstance(error, RecordedFailure):
+        return error.again
     status = error.status if isinstance(error, ModelError) else None
     if type(error) is Rejected and status is not None:  # somebody's own model, which knows no more
         return status == 429 or status >= 500 or status in _RETRYABLE_STATUSES

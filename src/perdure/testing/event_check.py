@@ -192,8 +192,8 @@ class EventCheck:
         if event.reason == "done":
             self._rule(not event.pending, "a drive that is done leaves no call")
         if event.reason == "input_required":
-            held = any(one.reason in {"held", "suspended"} for one in event.pending)
-            self._rule(held, "input is required by a call that waits")
+            held = any(one.reason in {"held", "suspended", "unknown"} for one in event.pending)
+            self._rule(held, "input is required by a call that waits, or halts")
         if failed or guarded:
             return
         self._rule(not self._excuse, self._excuse)
@@ -356,7 +356,7 @@ class EventCheck:
 
     def _tool_end(self, event: ToolEnd, call: _Call) -> None:
         call.end = event
-        if event.held or event.rejected:
+        if event.rejected or (event.held and event.wait is None):
             self._rule(not call.dispatched, "what is held or rejected is not dispatched")
         if event.held:
             self._rule(event.result is None and event.output is None, "a held call has no result")

@@ -1,0 +1,191 @@
+"""A run by id while it happens: what its record tells first, then what its drives tell as they go.
+
+One sequence holds both. What another driver writes meanwhile is told as its entries land, marked as
+replayed as the rest of the record is; what our own drives tell is in the record too, and is not
+told again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+
+from perdure.durable.byid import Ran, go_on_with
+from perdure.durable.driven import Driven
+from perdure.durable.driver import Control, Driving
+from perdure.durable.events import Projection
+from perdure.durable.starting import begin_run
+from perdure.log import Session, Store
+from perdure.loop import Broadcast, Event, Hidden, Queued, RunStart, Trigger
+from perdure.wire import Item
+
+
+class RunEvents(Broadcast):
+    """The events of a run, over all of its drives; it ends when the run rests."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._projection: Projection | None = None
+        self._live: set[str] = set()  # the drives that told of themselves
+        self._queued: set[str] = set()
+        self._waits = False
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is something to show, or somebody to wait for."""
+        return bool(len(self)) or self._waits
+
+    def append(self, event: Event) -> None:
+        """Take what a drive tells."""
+        if isinstance(event, RunStart):
+            self._live.add(event.run_id)
+        elif isinstance(event, Queued):
+            self._queued.add(event.queue_id)
+        super().append(event)
+
+    def close(self) -> None:
+        """A drive has ended; the run may go on."""
+
+    def end(self) -> None:
+        """Nothing more comes of the run for now."""
+        super().close()
+
+    def watch(self, session: Session, *, waits: bool = False) -> None:
+        """Take what a record has grown by since it was last seen."""
+        if waits and not self._waits:
+            self._waits = True
+            self._wake()
+        projection = self._projection = self._projection or Projection(
+            session.header, session.origins
+        )
+        for entry in session.entries[projection.version :]:
+            for event in projection.take(entry):
+                if not self._was_told(event):
+                    super().append(event)
+
+    def _was_told(self, event: Event) -> bool:
+        if isinstance(event, Queued):
+            return event.queue_id in self._queued
+        return event.run_id in self._live
+
+
+class Following:
+    """A run that is shown until it rests: what stands behind a stream of it."""
+
+    def __init__(
+        self, driven: Driven, events: RunEvents, control: Control, task: asyncio.Task[Ran]
+    ) -> None:
+        self._driven = driven
+        self._events = events
+        self._control = control
+        self._task = task
+        self._raised = False
+
+    @property
+    def done(self) -> bool:
+        """Whether it rests."""
+        return self._task.done()
+
+    def abort(self, cause: BaseException | str = "aborted") -> None:
+        """Stop the drive if it is ours; else only stop waiting for whoever drives the run."""
+        self._control.abort(cause)
+
+    async def settled(self) -> None:
+        """Wait until it rests, without being able to stop it."""
+        await asyncio.wait({self._task})
+
+    async def wind_down(self) -> None:
+        """Wait until it rests, for at most `wind_down` seconds, come what may."""
+        timer = asyncio.get_running_loop().create_task(
+            self._driven.clock.sleep(self._driven.wind_down)
+        )
+        cancelled = False
+        while not (self._task.done() or timer.done()):
+            waited: set[asyncio.Task[Ran] | asyncio.Task[None]] = {self._task, timer}
+            try:
+                await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+            except asyncio.CancelledError:
+                cancelled = True
+        timer.cancel()
+        if cancelled:
+            raise asyncio.CancelledError
+
+    def ran(self) -> Ran:
+        """How the run stands now that it rests.
+
+        Raises:
+            ConfigError: The agent could not send a request.
+            LogError: The store refuses.
+        """
+        self._raised = True
+        return self._task.result()
+
+    def unseen(self) -> BaseException | None:
+        """What kept the run from being shown, if `ran` has not raised it."""
+        if self._raised or not self._task.done() or self._task.cancelled():
+            return None
+        return self._task.exception()
+
+    async def begun(self) -> None:
+        """Wait until there is something to show, or to wait for.
+
+        Raises:
+            ConfigError: The agent could not send a request.
+            LogError: The store refuses.
+        """
+        showing = asyncio.get_running_loop().create_task(self._events.wait())
+        try:
+            waited: set[asyncio.Task[Ran] | asyncio.Task[None]] = {self._task, showing}
+            if not self._events.begun:
+                await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            self.abort("the consumer left")
+            with contextlib.suppress(asyncio.CancelledError):
+                await self.wind_down()
+            raise
+        finally:
+            showing.cancel()
+        if self._task.done() and not self._events.begun:
+            self.ran()
+
+
+_following: set[asyncio.Task[Ran]] = set()
+"""Those that go on also when whoever began them has left."""
+
+
+async def follow(
+    driven: Driven,
+    store: Store,
+    run_id: str,
+    prompts: Sequence[Item | Hidden],
+    events: RunEvents,
+    *,
+    trigger: Trigger | None = None,
+) -> Following:
+    """Begin a run, or go on with it, and show it. Arguments are those of `run_by_id`.
+
+    Raises:
+        ConfigError: The id or the input cannot begin a run, or no request can be sent.
+        RunMismatch: The id is bound to another input or kind.
+        LogError: The store refuses.
+    """
+    session = await begin_run(driven, store, run_id, prompts, trigger=trigger)
+    driving = Driving(consumers=events, trigger=trigger, watch=events.watch)
+    task = asyncio.get_running_loop().create_task(
+        _until_rest(driven, store, session, driving, events), name=f"perdure-stream-{session.id}"
+    )
+    _following.add(task)
+    task.add_done_callback(_following.discard)
+    following = Following(driven, events, driving.control, task)
+    await following.begun()
+    return following
+
+
+async def _until_rest(
+    driven: Driven, store: Store, session: Session, driving: Driving, events: RunEvents
+) -> Ran:
+    try:
+        return await go_on_with(driven, store, session, driving=driving)
+    finally:
+        events.end()

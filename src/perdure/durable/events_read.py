@@ -1,0 +1,189 @@
+"""What entries say, as the values that events carry."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import msgspec
+
+from perdure.errors import DecodeError, NotIJson
+from perdure.log import Settings
+from perdure.log.entries import DecisionEntry, Json, QueuedEntry, ResponseEntry
+from perdure.loop import Answer, Provenance, ToolDecision, Trigger
+from perdure.loop.decisions import Action, Decider
+from perdure.loop.events import QueueMode, Reason, StopCause
+from perdure.wire import (
+    ABSENT,
+    ErrorPayload,
+    FunctionCallOutput,
+    IncompleteDetails,
+    Item,
+    Request,
+    Response,
+    Usage,
+)
+
+_REASONS: dict[str, Reason] = {
+    "done": "done",
+    "stopped": "stopped",
+    "input_required": "input_required",
+    "aborted": "aborted",
+    "interrupted": "aborted",
+}
+
+_CAUSES: dict[str, StopCause] = {
+    "max_turns": "max_turns",
+    "length": "length",
+    "content_filter": "content_filter",
+    "terminate": "terminate",
+    "partial_terminate": "partial_terminate",
+    "hook": "hook",
+    "guard": "guard",
+    "refused": "refused",
+}
+
+_DECIDERS: dict[str, Decider] = {"human": "human", "policy": "policy", "agent": "agent"}
+
+_ACTIONS: dict[str, Action] = {"proceed": "proceed", "hold": "hold", "reject": "reject"}
+
+_NAMED = ("kind", "ref", "source")
+"""The members of a trigger that have a place of their own."""
+
+_CUT = "cut"
+"""What the record says of a response that broke off: nobody was given it as a response."""
+
+
+# --- drives ----------------------------------------------------------------------------------
+
+
+def reason_of(name: str) -> Reason:
+    """Why a drive ended; what is no reason of the loop's is a failure."""
+    return _REASONS.get(name, "error")
+
+
+def cause_of_stop(name: str) -> StopCause:
+    """What stopped a drive; a foreign record that does not say so leaves the host's own will."""
+    return _CAUSES.get(name, "hook")
+
+
+def trigger_of(members: Json | None) -> Trigger | None:
+    """A trigger, as the entry of a drive or of an item holds it."""
+    if not members:
+        return None
+    kind, ref, source = (str(members.get(name) or "") for name in _NAMED)
+    extra = {name: value for name, value in members.items() if name not in _NAMED}
+    return Trigger(kind=kind, ref=ref, source=source, extra=extra)
+
+
+def queue_mode(entry: QueuedEntry) -> QueueMode:
+    """How an item was queued, as far as the format says."""
+    return "follow_up" if entry.mode == "followup" else "steer"
+
+
+# --- model calls -----------------------------------------------------------------------------
+
+
+def settings_of(settings: Settings) -> Request:
+    """Recorded settings as a request; what the wire has no place for is left out."""
+    try:
+        return settings.request()
+    except (DecodeError, NotIJson):
+        return Request(model=settings.model or ABSENT, instructions=settings.instructions or ABSENT)
+
+
+def usage_of(entry: ResponseEntry) -> Usage | None:
+    """The tokens of a response, if it says them as the wire does."""
+    if not entry.usage:
+        return None
+    try:
+        return msgspec.convert(entry.usage, Usage)
+    except msgspec.ValidationError:
+        return None
+
+
+def error_of(entry: ResponseEntry) -> ErrorPayload | None:
+    """What a response failed with."""
+    if not entry.error:
+        return None
+    try:
+        return msgspec.convert(entry.error, ErrorPayload)
+    except msgspec.ValidationError:
+        return ErrorPayload(message=message_of(entry.error))
+
+
+def message_of(error: object) -> str:
+    """The words of a recorded error."""
+    if isinstance(error, dict):
+        return str(cast("Json", error).get("message", ""))
+    return str(error)
+
+
+def cut_reason(entry: ResponseEntry) -> str:
+    """Why a response is incomplete; empty if it is not."""
+    incomplete = entry.incomplete
+    if isinstance(incomplete, dict):
+        return str(cast("Json", incomplete).get("reason", "")) or "unknown"
+    return "unknown" if incomplete else ""
+
+
+def broke_off(entry: ResponseEntry) -> bool:
+    """Whether the model call ended without a response: by a crash, an abort, or an error.
+
+    A response that its server failed names more of the error than its words.
+    """
+    if entry.error:
+        error: object = entry.error
+        return not isinstance(error, dict) or set(cast("Json", error)) <= {"message"}
+    return cut_reason(entry) == _CUT
+
+
+def was_blocked(entry: ResponseEntry) -> bool:
+    """Whether a hook refused the request, so that no model was asked."""
+    return bool(entry.error) and not (entry.model or entry.response_id or entry.request_hash)
+
+
+def response_of(entry: ResponseEntry, output: tuple[Item, ...]) -> Response:
+    """A response, as far as the record has it."""
+    reason = cut_reason(entry)
+    return Response(
+        id=entry.response_id,
+        object="response",
+        status=entry.status or ABSENT,
+        model=entry.model or ABSENT,
+        output=output,
+        usage=usage_of(entry),
+        error=error_of(entry),
+        incomplete_details=IncompleteDetails(reason=reason) if reason else None,
+    )
+
+
+# --- calls -----------------------------------------------------------------------------------
+
+
+def _provenance_of(entry: DecisionEntry) -> Provenance | None:
+    if not (entry.message or entry.who or bytes(entry.evidence)):
+        return None
+    return Provenance(message=entry.message, who=entry.who, evidence=bytes(entry.evidence).decode())
+
+
+def decision_of(entry: DecisionEntry) -> ToolDecision:
+    """A decision as the loop has it; an answer lets nothing run, so it is a rejection."""
+    arguments = entry.arguments or bytes(entry.args).decode()
+    return ToolDecision(
+        action=_ACTIONS.get(entry.verdict, "reject"),
+        reason=entry.reason,
+        arguments=arguments or None,
+        by=_DECIDERS.get(entry.by),
+        provenance=_provenance_of(entry),
+    )
+
+
+def answer_of(entry: DecisionEntry, output: FunctionCallOutput) -> Answer:
+    """The answer that ended a pending call."""
+    return Answer(
+        call_id=output.call_id,
+        output=output,
+        by=_DECIDERS.get(entry.by),
+        reason=entry.reason,
+        provenance=_provenance_of(entry),
+    )

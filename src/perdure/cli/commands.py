@@ -9,6 +9,7 @@ import click
 
 from perdure.cli.chaos import chaos
 from perdure.cli.log import log
+from perdure.cli.models import models
 from perdure.cli.runs import runs
 from perdure.cli.store_commands import LOG_COMMANDS, doctor
 
@@ -108,6 +109,7 @@ def demo() -> None:
 for _command in LOG_COMMANDS:
     log.add_command(_command)
 cli.add_command(log)
+cli.add_command(models)
 cli.add_command(runs)
 cli.add_command(doctor)
 cli.add_command(chaos)

@@ -31,6 +31,7 @@ from perdure.compose.hooks import (
     UserPromptSubmitResult,
 )
 from perdure.loop import Middleware, RunInfo, ToolCallInfo, ToolDecision, TurnInfo
+from perdure.middleware import DoomLoop, Ladder
 from perdure.testing import ScriptedModel, call, fail, turn
 from perdure.wire import FunctionCallOutput, Item, Message
 from tests.compose_hooks.test_chain import Warnings
@@ -358,6 +359,15 @@ async def test_a_session_that_started_ends_whatever_stops_its_drive_from_beginni
     with pytest.raises(RunFailed, match="refused"):
         await one.run("Go.")
     assert heard.names == ["SessionStart", "SessionEnd"]
+
+
+async def test_a_run_that_repeats_itself_says_so_at_its_end() -> None:
+    hooks = HooksManager(strict=True)
+    heard = Heard(hooks)
+    model = ScriptedModel(lambda at: turn(ADD))
+    loop = DoomLoop(Ladder(stop=2))
+    await Agent(model, tools=[add], middleware=[hooks.middleware(), loop]).run("Go.")
+    assert [one.reason for one in heard.of("SessionEnd")] == ["doom_loop"]
 
 
 async def test_an_abort_is_the_users() -> None:

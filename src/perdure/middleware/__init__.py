@@ -8,6 +8,8 @@ What counts requests stands inside everything else, so retries, fallbacks and he
 """
 
 from perdure.middleware.cost import COST_MEMBER, Cost, Meter, Totals, price_in
+from perdure.middleware.doom_detector import Ladder
+from perdure.middleware.doom_loop import Detection, DoomLoop, Escalation
 from perdure.middleware.limits import RateLimit, ToolRateLimit
 from perdure.middleware.prices import Price, Prices, Rates, Tokens, known_price
 from perdure.middleware.redact import Redact, Redactor
@@ -19,6 +21,10 @@ from perdure.middleware.tool_retry import ToolRetry
 __all__ = [
     "COST_MEMBER",
     "Cost",
+    "Detection",
+    "DoomLoop",
+    "Escalation",
+    "Ladder",
     "Meter",
     "Price",
     "Prices",

@@ -19,7 +19,7 @@ from perdure.compose.lifecycle import (
     TurnType,
     UsageTotals,
 )
-from perdure.errors import Guard
+from perdure.errors import Guard, LoopDetected
 from perdure.loop import (
     Hidden,
     Items,
@@ -275,6 +275,8 @@ def _is_text(message: Message) -> bool:
 
 def _reason(end: RunEnd) -> EndReason:
     """Why a session is over. A pause is complete: what goes on is another drive."""
+    if isinstance(end.error, LoopDetected):
+        return "doom_loop"
     if end.reason == "error" or end.cause == "guard":
         return "error"
     if end.reason == "aborted":

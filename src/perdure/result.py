@@ -140,16 +140,25 @@ def typed_result(end: RunEnd, plan: Plan[PlanT], transcript: Items) -> RunResult
     Raises:
         RunFailed: The drive ended in error.
     """
-    untyped = _untyped(end)
-    cut = end.withheld or end.cause in ("length", "content_filter", "guard")
-    answered = None
-    if end.reason in ("done", "stopped") and not cut:
-        answered = plan.answered(transcript)
+    return _unless_failed(_typed(_untyped(end), plan, transcript), end)
+
+
+_CUT = frozenset({"length", "content_filter", "guard"})
+"""What stopped a run whose last message is no answer."""
+
+_BY_TOOL = frozenset({"terminate", "partial_terminate", "hook"})
+"""What stops a run whose answer was given by the final tool."""
+
+
+def _typed(result: RunResult[str], plan: Plan[PlanT], transcript: Items) -> RunResult[PlanT]:
+    """The result with the typed answer that the transcript ends with, if there is one."""
+    ended = result.status in ("done", "stopped") and result.cause not in _CUT
+    answered = plan.answered(transcript) if ended else None
     if answered is None:
-        return _unless_failed(_copied(untyped, ()), end)
-    if answered.by_tool and end.cause in ("terminate", "partial_terminate", "hook"):
-        untyped = dataclasses.replace(untyped, status="done", cause="")
-    return _copied(dataclasses.replace(untyped, text=answered.text), (plan.read(answered),))
+        return _copied(result, ())
+    if answered.by_tool and result.cause in _BY_TOOL:
+        result = dataclasses.replace(result, status="done", cause="")
+    return _copied(dataclasses.replace(result, text=answered.text), (plan.read(answered),))
 
 
 def recorded_result(plan: Plan[PlanT], transcript: Items) -> RunResult[PlanT] | None:
@@ -195,11 +204,7 @@ def result_of_run(
         raise RunFailed(result, error)
     if plan is None:
         return cast("RunResult[PlanT]", result)
-    answered = plan.answered(Transcript(state.items).snapshot())
-    if answered is None or state.status not in ("done", "stopped"):
-        return _copied(result, ())
-    done = dataclasses.replace(result, status="done", cause="", text=answered.text)
-    return _copied(done, (plan.read(answered),))
+    return _typed(result, plan, Transcript(state.items).snapshot())
 
 
 def exchange_result(exchange: Exchange, plan: Plan[PlanT] | None) -> RunResult[PlanT]:
@@ -225,10 +230,7 @@ def exchange_result(exchange: Exchange, plan: Plan[PlanT] | None) -> RunResult[P
         raise RunFailed(result, PerdureError("the run failed; the record says so"))
     if plan is None:
         return cast("RunResult[PlanT]", result)
-    answered = plan.answered(Transcript(exchange.items).snapshot())
-    if answered is None:
-        return _copied(result, ())
-    return _copied(dataclasses.replace(result, status="done"), (plan.read(answered),))
+    return _typed(result, plan, Transcript(exchange.items).snapshot())
 
 
 _STATUS_OF: dict[str, Status] = {

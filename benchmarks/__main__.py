@@ -11,6 +11,7 @@ ALL = (
     "loop",
     "log",
     "stores",
+    "recording",
     "client",
     "adapter_chat",
     "adapter_anthropic",

@@ -91,7 +91,22 @@ class LogState:
         return state_of(stored.header.id, stored.header.created_at, view)
 
     async def save(self, state: ConversationState) -> None:
-        """Nothing: what happens is written as it happens."""
+        """Write of a state what the log's own entries do not say; between two runs.
+
+        Everything else was written as it happened.
+
+        Raises:
+            Leased: A run goes on.
+            LogError: The store refuses, as its methods say.
+        """
+        facts = Facts(
+            consumed_tool_choice=state.consumed_tool_choice,
+            interrupted_by=state.interrupted_by,
+            partial_response=state.partial_response,
+            tasks=state.tasks,
+        )
+        async with await open_named(self.store, self.name) as recording:
+            await write_facts(recording, facts)
 
     async def interrupt(self, by: str = "user") -> None:
         """Ask the run of this process that goes on to stop after its round."""

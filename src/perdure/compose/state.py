@@ -278,13 +278,15 @@ def deserialize_conversation_state(text: str | bytes) -> ConversationState:
         InvalidState: It is no state.
     """
     try:
-        members: object = msgspec.json.decode(text)
+        raw = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+    except msgspec.ValidationError as error:
+        raise InvalidState("it is no JSON object") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidState(f"it is not JSON: {error}") from error
-    if not isinstance(members, dict):
-        raise InvalidState("it is no JSON object")
-    named = cast("dict[str, object]", members)
-    given = {_ALIASES.get(name, name): value for name, value in named.items()}
+    given: dict[str, object] = {
+        _ALIASES.get(name, name): value if name == "messages" else msgspec.json.decode(value)
+        for name, value in raw.items()
+    }
     _check_version(given.pop("version", STATE_VERSION))
     return _state_of(given)
 
@@ -335,10 +337,10 @@ def _time(given: dict[str, object], name: str) -> int | float:
 
 def _messages(given: dict[str, object]) -> tuple[Item, ...]:
     value = given.pop("messages", None)
-    if not isinstance(value, list):
-        raise InvalidState(f"expected a list of items, got {value!r}", member="messages")
+    if not isinstance(value, msgspec.Raw) or not bytes(value).lstrip().startswith(b"["):
+        raise InvalidState("expected a list of items", member="messages")
     try:
-        return tuple(decode_items(msgspec.json.encode(value)))
+        return tuple(decode_items(bytes(value)))  # from its own bytes, so that nothing is respelled
     except (DecodeError, ValueError) as error:
         raise InvalidState(str(error), member="messages") from error
 

@@ -217,9 +217,10 @@ async def items(log: RunLog) -> AsyncIterator[Item]:
             if item is not None and (item := _in_progress(item)) != last:
                 yield (last := item)
         elif isinstance(event, ItemStart) and answering.now:
-            yield _in_progress(event.item)
+            yield (last := _in_progress(event.item))
         elif isinstance(event, ItemEnd) and (answering.now or _is_tools(event)):
-            yield event.item
+            if event.item != last:  # the provider's own items may be whole when they open
+                yield (last := event.item)
     if log.failure is not None:
         raise log.failure
 

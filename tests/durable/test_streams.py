@@ -18,8 +18,8 @@ from perdure import (
     events_of,
     tool,
 )
-from perdure.errors import MissingKey, RecordedFailure, RunMismatch
-from perdure.log import Session, Store
+from perdure.errors import FenceLost, MissingKey, RecordedFailure, RunMismatch
+from perdure.log import AnyEntry, Appended, Fence, Session, Store, Summary
 from perdure.loop import (
     Event,
     ItemEnd,
@@ -314,6 +314,45 @@ async def test_a_stream_entered_before_anything_was_recorded_waits_for_the_other
         answer.set()
         assert "".join([piece async for piece in stream.text()]) == "Hello."
     assert (await other).text == "Hello."
+
+
+class Deposing(MemoryStore):
+    """Another driver takes the lease, once, before an append that the test counts to."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__()
+        self._left = at
+
+    async def append(
+        self,
+        session: str,
+        version: int,
+        fence: Fence,
+        batch: Sequence[AnyEntry],
+        *,
+        consumed: Sequence[str] = (),
+        summary: Summary | None = None,
+    ) -> Appended:
+        self._left -= 1
+        if self._left == 0:
+            raise FenceLost(session)
+        return await super().append(
+            session, version, fence, batch, consumed=consumed, summary=summary
+        )
+
+
+@pytest.mark.parametrize("at", range(1, 8))
+async def test_a_driver_that_is_deposed_anywhere_goes_on_in_the_same_stream(at: int) -> None:
+    store = Deposing(at)
+    events, result = await shown(reckless(store))
+    check_events(events)
+    assert (result.status, result.text) == ("done", "All done.")
+    ends = [event for event in events if isinstance(event, RunEnd)]
+    lost = [end for end in ends if isinstance(end.error, FenceLost)]
+    assert len(lost) <= 1
+    assert not any(end.durable for end in lost)
+    assert ends[-1].reason == "done"
+    await session_of(store)
 
 
 # --- several drives --------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Sequence
 
 from perdure.durable.driven import Driven
-from perdure.durable.driver import Driving, Rested, drive_until_rest
+from perdure.durable.driver import LOST, Driving, Rested, drive_until_rest
 from perdure.durable.late import send_again
 from perdure.durable.starting import begin_run
 from perdure.durable.state import RunState, read_run, state_of, waiting_calls
@@ -75,17 +75,17 @@ async def go_on_with(
     run_id = session.header.run.id if session.header.run is not None else session.id
     await send_again(store)
     while True:
-        driving.watch(session)
+        driving.watcher.look(session)
         if driving.control.cause is not None or await _is_over(store, session):
             return Ran(await _state(driven, store, session))
         recording = await _opened(driven, store, session.id, run_id, driving, wait=wait)
         if recording is None:
             session = await read_run(store, session.id)
             continue
-        driving.watch(recording.session)
+        driving.watcher.look(recording.session)
         rested = await _owned(driven, recording, driving)
         session = await read_run(store, session.id)
-        driving.watch(session)
+        driving.watcher.look(session)
         if not rested.lost:
             status = rested.status if rested.error is None else "failed"
             return Ran(await _state(driven, store, session, status), rested.error)
@@ -130,6 +130,8 @@ async def _driven(driven: Driven, recording: Recording, driving: Driving) -> Res
     recording.keep_lease()
     try:
         return await drive_until_rest(driven, recording, driving)
+    except LOST:  # the record says what became of the run
+        return Rested(status="running", gone=True)
     finally:
         with contextlib.suppress(LogError):  # what could not be written was told to the inbox
             await recording.close()
@@ -168,6 +170,6 @@ async def _opened(
                 raise RunBusy(run_id, leased.holder) from None
         await asyncio.sleep(delays[0] if len(delays) == 1 else delays.pop(0))
         found = await read_run(store, session)
-        driving.watch(found, waits=True)
+        driving.watcher.look(found, waits=True)
         if found.view().closed is not None or driving.control.cause is not None:
             return None

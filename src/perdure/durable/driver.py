@@ -40,11 +40,11 @@ def passing(point: Point) -> None:
     """Go on: what drivers do at every point unless a test says otherwise."""
 
 
-class Watch(Protocol):
-    """Sees the record of a run each time it was read."""
+class Watcher(Protocol):
+    """Watches how a run is driven."""
 
-    def __call__(self, session: Session, *, waits: bool = False) -> None:
-        """Look at the record as it stands.
+    def look(self, session: Session, *, waits: bool = False) -> None:
+        """See the record of the run, each time it was read.
 
         Args:
             session: The record; it may grow later.
@@ -52,9 +52,24 @@ class Watch(Protocol):
         """
         ...
 
+    def ended(self, end: RunEnd) -> None:
+        """Hear how a drive of ours ended, also if that could not be made durable."""
+        ...
 
-def unwatched(session: Session, *, waits: bool = False) -> None:
-    """Look at nothing: what drivers do unless somebody follows them."""
+
+class Nobody:
+    """Watches nothing."""
+
+    __slots__ = ()
+
+    def look(self, session: Session, *, waits: bool = False) -> None:
+        """See the record."""
+
+    def ended(self, end: RunEnd) -> None:
+        """Hear how a drive ended."""
+
+
+NOBODY = Nobody()
 
 
 class Control:
@@ -82,7 +97,7 @@ class Driving:
     trigger: Trigger | None = None
     poll: float = POLL
     at: At = passing
-    watch: Watch = unwatched
+    watcher: Watcher = NOBODY
     control: Control = dataclasses.field(default_factory=Control)
 
 
@@ -93,6 +108,8 @@ class Rested:
     status: str
     end: RunEnd | None = None
     """Of its last drive, if it drove."""
+    gone: bool = False
+    """It lost its lease outside of a drive."""
 
     @property
     def error(self) -> BaseException | None:
@@ -102,7 +119,7 @@ class Rested:
     @property
     def lost(self) -> bool:
         """Whether it stopped because somebody else may drive."""
-        return self.end is not None and isinstance(self.end.error, LOST)
+        return self.gone or (self.end is not None and isinstance(self.end.error, LOST))
 
 
 async def drive_until_rest(driven: Driven, recording: Recording, driving: Driving) -> Rested:
@@ -203,6 +220,7 @@ async def _drive(
         handle.abort(driving.control.cause)
     async with _watching(recording, handle, driving.poll):
         end = await handle.wait()
+    driving.watcher.ended(end)
     if end.reason in ("error", "aborted"):
         await report_unrecorded(recording)
     return end

@@ -17,7 +17,17 @@ from perdure.durable.driver import Control, Driving
 from perdure.durable.events import Projection
 from perdure.durable.starting import begin_run
 from perdure.log import Session, Store
-from perdure.loop import Broadcast, Event, Hidden, Queued, RunStart, Trigger
+from perdure.loop import (
+    Broadcast,
+    Event,
+    Hidden,
+    Queued,
+    RunEnd,
+    RunStart,
+    ToolEnd,
+    ToolStart,
+    Trigger,
+)
 from perdure.wire import Item
 
 
@@ -29,6 +39,8 @@ class RunEvents(Broadcast):
         self._projection: Projection | None = None
         self._live: set[str] = set()  # the drives that told of themselves
         self._queued: set[str] = set()
+        self._running = ""  # the drive that began and whose end was not told
+        self._started: dict[str, ToolStart] = {}  # its calls that have not ended
         self._waits = False
 
     @property
@@ -38,20 +50,39 @@ class RunEvents(Broadcast):
 
     def append(self, event: Event) -> None:
         """Take what a drive tells."""
-        if isinstance(event, RunStart):
-            self._live.add(event.run_id)
-        elif isinstance(event, Queued):
-            self._queued.add(event.queue_id)
+        match event:
+            case RunStart():
+                self._live.add(event.run_id)
+                self._running = event.run_id
+            case RunEnd():
+                self._running = ""
+                self._started.clear()
+            case ToolStart():
+                self._started[event.call_id] = event
+            case ToolEnd():
+                self._started.pop(event.call_id, None)
+            case Queued():
+                self._queued.add(event.queue_id)
+            case _:
+                pass
         super().append(event)
 
     def close(self) -> None:
         """A drive has ended; the run may go on."""
 
+    def ended(self, end: RunEnd) -> None:
+        """Tell the end of a drive that could not tell it itself, for want of its lease, say."""
+        if not self._running or end.run_id != self._running:
+            return
+        for start in reversed(list(self._started.values())):
+            self.append(_cut(start, end))
+        self.append(end)
+
     def end(self) -> None:
         """Nothing more comes of the run for now."""
         super().close()
 
-    def watch(self, session: Session, *, waits: bool = False) -> None:
+    def look(self, session: Session, *, waits: bool = False) -> None:
         """Take what a record has grown by since it was last seen."""
         if waits and not self._waits:
             self._waits = True
@@ -68,6 +99,20 @@ class RunEvents(Broadcast):
         if isinstance(event, Queued):
             return event.queue_id in self._queued
         return event.run_id in self._live
+
+
+def _cut(start: ToolStart, end: RunEnd) -> ToolEnd:
+    """The end of a call that its drive could not tell any more."""
+    return ToolEnd(
+        run_id=start.run_id,
+        turn=start.turn,
+        call_id=start.call_id,
+        name=start.name,
+        result=None,
+        output=None,
+        error=end.error,
+        parent=start.parent,
+    )
 
 
 class Following:
@@ -171,7 +216,7 @@ async def follow(
         LogError: The store refuses.
     """
     session = await begin_run(driven, store, run_id, prompts, trigger=trigger)
-    driving = Driving(consumers=events, trigger=trigger, watch=events.watch)
+    driving = Driving(consumers=events, trigger=trigger, watcher=events)
     task = asyncio.get_running_loop().create_task(
         _until_rest(driven, store, session, driving, events), name=f"perdure-stream-{session.id}"
     )

@@ -11,7 +11,7 @@ import asyncio
 from perdure.errors import ConfigError
 from perdure.loop.barrier import Barrier
 from perdure.loop.broadcast import Broadcast
-from perdure.loop.events import Event, RunEnd
+from perdure.loop.events import Event, RunEnd, ToolEnd
 from perdure.loop.ledger import Ledger, Ticket, TransactionLedger, transacts
 from perdure.loop.queues import Queues
 from perdure.tools import ToolResult, Transaction
@@ -45,7 +45,7 @@ class Delivery:
         if self._barrier.anybody or self._queues.has_reports:
             _ = await self._deliver(event)
             return
-        self._last = self._ledger.note(event)
+        self._last = self._note(event)
         self._show(event)
 
     async def deliver_ticketed(self, event: Event) -> Ticket:
@@ -55,7 +55,7 @@ class Delivery:
     async def _deliver(self, event: Event) -> Ticket:
         async with self._lock:
             failure = await self._report()
-            self._last = ticket = self._ledger.note(event)
+            self._last = ticket = self._note(event)
             self._show(event)
             await self._barrier.tell(event)
             if failure is not None:
@@ -111,6 +111,15 @@ class Delivery:
             except Exception as error:  # noqa: BLE001 - a subscriber or the ledger may raise anything
                 failures.append(error)
         return failures[0] if failures else None
+
+    def _note(self, event: Event) -> Ticket:
+        """Tell the ledger. The end of a call that it refuses is shown all the same (DESIGN 6.2)."""
+        try:
+            return self._ledger.note(event)
+        except Exception:
+            if isinstance(event, ToolEnd):
+                self._show(event)
+            raise
 
     def _show(self, event: Event) -> None:
         if self._consumers is not None:

@@ -23,6 +23,7 @@ from typing import ClassVar, Literal, TypeAlias
 
 import msgspec
 
+from perdure.errors import LogError
 from perdure.loop.answers import Answer
 from perdure.loop.decisions import ToolDecision
 from perdure.loop.item_view import ItemView
@@ -305,7 +306,8 @@ class RunEnd(_Event, frozen=True, kw_only=True):
 
     @property
     def durable(self) -> bool:
-        return True
+        """Whether the record says so too: not if the drive ended because its record refused."""
+        return self.replayed or not isinstance(self.error, LogError)
 
     @property
     def answer(self) -> str:

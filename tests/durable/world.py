@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 
 from perdure import Agent, Middleware, RunResult, ToolDecision
-from perdure.log import AnyEntry, Filters, Session, Store, read_lines
+from perdure.log import AnyEntry, Filters, Session, Store, Summary, read_lines
 from perdure.loop import ToolCallInfo
 from perdure.stores.memory import MemoryStore
 from perdure.testing import ScriptedModel, call, turn
@@ -105,8 +105,9 @@ async def cut_after(store: Store, keep: int, run_id: str = RUN) -> MemoryStore:
     """What the next process finds if this one died when `keep` entries of the run were durable."""
     found = MemoryStore()
     session = await session_of(store, run_id)
-    kept = session.entries[:keep]
-    await found.create(session.header, name=run_id, batch=kept)
+    kept = Session(session.header, session.entries[:keep])
+    summary = Summary(status=kept.status, due=kept.view().due, leaf=kept.leaf)
+    await found.create(session.header, name=run_id, batch=kept.entries, summary=summary)
     return found
 
 

@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from perdure.durable.driven import Driven
 from perdure.durable.driver import Control, Driving, drive_until_rest
-from perdure.durable.state import CHILD, RunState, read_run, state_of, waiting_calls
+from perdure.durable.state import CHILD, CUT, RunState, read_run, state_of, waiting_calls
 from perdure.errors import InvalidArguments, LogError, NoSession, Suspend, ToolError
 from perdure.log import (
     Draft,
@@ -91,7 +91,7 @@ class AgentTool:
         try:
             child = await self._opened(recording, call)
         except LogError as error:
-            raise _broken(recording, call, error) from error
+            raise _broken(recording, call, error, self._now()) from error
         return await self._driven(recording, child, call)
 
     async def _in_memory(self, call: Call) -> ToolResult:
@@ -106,6 +106,9 @@ class AgentTool:
             why = end.cause or (str(end.error) if end.error else end.reason)
             raise ToolError(f"agent {self.name!r} gave no answer: {why}")
         return ToolResult(end.answer)
+
+    def _now(self) -> int:
+        return self.driven.clock.wall()
 
     # --- the child's session ---------------------------------------------------------------------
 
@@ -154,17 +157,18 @@ class AgentTool:
         try:
             rested = await drive_until_rest(self.driven, child, Driving(control=control))
         except LogError as error:
-            raise _broken(parent, call, error) from error
+            raise _broken(parent, call, error, self._now()) from error
         finally:
             telling.cancel()
             with contextlib.suppress(LogError):
                 await child.close()
         if rested.lost:
-            raise _broken(parent, call, rested.error)
+            raise _broken(parent, call, rested.error, self._now())
         session = await read_run(parent.store, child.session.id)
         state = await self._state(child, session, rested.status)
         if rested.status == "aborted":
-            raise _broken(parent, call, rested.end.error if rested.end is not None else None)
+            why = rested.end.error if rested.end is not None else None
+            raise _broken(parent, call, why, self._now())
         return await self._answer(parent, child, call, state, rested.error)
 
     async def _state(self, child: Recording, session: Session, status: str) -> RunState:
@@ -210,14 +214,20 @@ async def _tell(call: Call, control: Control) -> None:
 
 
 def _waits(state: RunState) -> Suspend:
-    wait = {"kind": CHILD, "session": state.session, "status": state.status}
+    wait: dict[str, object] = {
+        "kind": CHILD,
+        "session": state.session,
+        "status": state.status,
+    }
+    if state.due is not None:
+        wait["due"] = state.due
     return Suspend(f"its agent waits: {state.status}", wait=wait)
 
 
-def _broken(parent: Recording, call: Call, error: BaseException | None) -> Suspend:
+def _broken(parent: Recording, call: Call, error: BaseException | None, now: int) -> Suspend:
     """A child was cut, or its log failed. That is no failure of its work: it is entered again."""
     child = subsession_id(parent.session.id, call.id)
-    wait = {"kind": CHILD, "session": child, "status": "suspended"}
+    wait = {"kind": CHILD, "session": child, "status": "suspended", "due": now, CUT: True}
     return Suspend(f"its agent was cut: {error}", wait=wait)
 
 

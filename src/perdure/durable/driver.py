@@ -130,6 +130,7 @@ async def drive_until_rest(driven: Driven, recording: Recording, driving: Drivin
         LogError: The store refuses.
     """
     end: RunEnd | None = None
+    begun = recording.session.version
     while True:
         taken = await _take(driven, recording)
         driving.at("taken")
@@ -142,7 +143,7 @@ async def drive_until_rest(driven: Driven, recording: Recording, driving: Drivin
             await cancel_run(recording, *taken.cancel, ids=driven.ids)
             recording = recording.again()
             continue
-        outlook = await _outlook(driven, recording)
+        outlook = await _outlook(driven, recording, begun)
         step = plan(outlook, taken.answers)
         if isinstance(step, Rest) and step.status == "halted":
             step = plan(outlook, await reconcile(_authority(driven, recording), outlook.tools))
@@ -177,14 +178,19 @@ def _authority(driven: Driven, recording: Recording) -> Authority:
     return Authority(view=recording.view, now=driven.clock.wall())
 
 
-async def _outlook(driven: Driven, recording: Recording) -> Outlook:
+async def _outlook(driven: Driven, recording: Recording, begun: int) -> Outlook:
     tools = await driven.tools_now()
     return Outlook(
         session=recording.session,
         view=recording.view,
         tools=tools,
         max_turns=driven.max_turns,
-        ready=await ready_calls(recording.store, recording.view, tools),
+        ready=await ready_calls(
+            recording.store,
+            recording.view,
+            tools,
+            lambda entry: recording.session.place(entry) >= begun,
+        ),
     )
 
 

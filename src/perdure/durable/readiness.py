@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from perdure.durable.driven import Driven, SubAgent
 from perdure.durable.plan import Outlook, Rest, plan
-from perdure.durable.state import child_of, read_run
+from perdure.durable.state import CUT, child_of, read_run
 from perdure.errors import NoSession
 from perdure.log import Store, View
 from perdure.tools import ToolSet, unwrap
 
 
-async def ready_calls(store: Store, view: View, tools: ToolSet) -> frozenset[str]:
-    """The suspended calls of a view that may enter their tools again."""
+def _never(entry: str) -> bool:  # noqa: ARG001 - the port's signature
+    return False
+
+
+async def ready_calls(
+    store: Store, view: View, tools: ToolSet, is_ours: Callable[[str], bool] = _never
+) -> frozenset[str]:
+    """The suspended calls of a view that may enter their tools again.
+
+    Args:
+        store: Where the sessions of sub-agents are.
+        view: The record.
+        tools: The tools of today.
+        is_ours: Whether the driver that asks wrote an entry. A sub-agent that it saw cut is for the
+            next one: what cut it, a store that fails, say, would cut it again.
+    """
     ready: set[str] = set()
     for call in view.calls.open.values():
+        if call.wait.get(CUT) and is_ours(call.decisions[-1].id):
+            continue
         child = child_of(view, call.call_id)
         found = tools.get(call.call.name)
         tool = unwrap(found) if found is not None else None

@@ -20,13 +20,16 @@ from perdure.loop.usage import NO_USAGE
 from perdure.tools import ToolSet
 from perdure.wire import Item, Usage
 
-CUT = frozenset({"length", "content_filter", "guard"})
+NO_ANSWER = frozenset({"length", "content_filter", "guard"})
 """Causes of a stop after which the model's last word is no answer."""
 
 NO_SPEND = Spend()
 
 CHILD = "child"
 """The kind of a wait for a sub-agent's session."""
+
+CUT = "cut"
+"""Marks the wait for a sub-agent that was cut: it waits for nobody, but to be driven again."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +50,7 @@ class RunState:
         usage: The tokens of all its responses.
         spend: The tokens of all its requests, by model.
         created_at: When it was begun, as a timestamp.
+        due: When it goes on by itself, in nanoseconds since the Unix epoch; None if it does not.
     """
 
     run_id: str
@@ -62,6 +66,7 @@ class RunState:
     usage: Usage = NO_USAGE
     spend: Spend = NO_SPEND
     created_at: str = ""
+    due: int | None = None
 
 
 async def find_run(store: Store, run_id: str) -> str:
@@ -103,13 +108,14 @@ def state_of(session: Session, pending: Sequence[PendingCall], status: str = "")
         agent=header.agent,
         status=status or view.status,
         cause=cause,
-        text="" if cause in CUT else answer_in(items),
+        text="" if cause in NO_ANSWER else answer_in(items),
         items=items,
         pending=tuple(pending),
         turns=len(responses),
         usage=usage_of(responses),
         spend=view.spend,
         created_at=header.created_at,
+        due=view.due,
     )
 
 
@@ -159,7 +165,5 @@ async def _below(store: Store, child: str, path: tuple[str, ...]) -> tuple[Pendi
 def child_of(view: View, call_id: str) -> str:
     """The session of the sub-agent that a suspended call waits for; empty if it waits for none."""
     call = view.calls.open.get(call_id)
-    if call is None or not call.suspended:
-        return ""
-    wait = call.decisions[-1].wait or {}
+    wait = call.wait if call is not None else {}
     return str(wait.get("session", "")) if wait.get("kind") == CHILD else ""

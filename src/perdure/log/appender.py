@@ -286,7 +286,7 @@ class Appender:
         """Append a batch; an outcome that is unknown is settled by the same bytes again."""
         if not batch:
             return
-        summary = Summary(status=self.view.status, leaf=self.view.leaf)
+        summary = Summary(status=self.view.status, due=self.view.due, leaf=self.view.leaf)
         for delay in (*RETRIES, None):
             try:
                 self.appends += 1

@@ -18,6 +18,7 @@ from perdure.log.entries import (
     DecisionEntry,
     DispatchEntry,
     ItemEntry,
+    Json,
     NotStartedEntry,
 )
 from perdure.wire import FunctionCall, FunctionCallOutput, Item
@@ -132,6 +133,11 @@ class Call:
     def reason(self) -> str:
         """Why, of the last decision."""
         return self.decisions[-1].reason if self.decisions else ""
+
+    @property
+    def wait(self) -> Json:
+        """What its tool waits for; empty if it does not."""
+        return (self.decisions[-1].wait or {}) if self.suspended else {}
 
     @property
     def suspended(self) -> bool:

@@ -47,6 +47,9 @@ class Held:
         boot: Callable[[], float] = boot_time,
     ) -> None:
         self.lease = lease
+        self.on_lost: Callable[[FenceLost], None] | None = None
+        """Called on the event loop when a renewal says that somebody else has the lease: what runs
+        under it is to be cancelled (LOG 2.3)."""
         self._store = store
         self._sent = sent
         self._boot = boot
@@ -90,7 +93,9 @@ class Held:
                 sent = self._boot()
                 try:
                     self.lease = await self._store.renew(self.lease)
-                except FenceLost:
+                except FenceLost as error:
+                    if self.on_lost is not None:
+                        self.on_lost(error)
                     return
                 self._sent = sent
 

@@ -20,7 +20,7 @@ from perdure.log.entries import (
 from perdure.log.queues import QueuesFold
 from perdure.log.requests import Rebuilt, TailFold, rebuild
 from perdure.log.spend import Spend, SpendFold
-from perdure.log.status import status_of
+from perdure.log.status import due_of, status_of
 
 
 class View:
@@ -102,6 +102,11 @@ class View:
     @property
     def status(self) -> str:
         return status_of(self.drives, self.calls, self.closed, halts=self._halts)
+
+    @property
+    def due(self) -> int | None:
+        """When it wants to be driven, in nanoseconds since the Unix epoch."""
+        return None if self.closed is not None else due_of(self.calls)
 
     def request(self, entry: ResponseEntry) -> Rebuilt:
         """The request that `entry` answered, which is the leaf or comes next."""

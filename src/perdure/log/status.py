@@ -74,7 +74,13 @@ def _held_status(call: Call) -> str:
     """How a held call waits; a sub-agent's waits as the sub-agent does."""
     if not call.suspended:
         return "input_required"
-    return str((call.decisions[-1].wait or {}).get("status") or "suspended")
+    return str(call.wait.get("status") or "suspended")
+
+
+def due_of(calls: CallsFold) -> int | None:
+    """When the first of the waits of a path is due, in nanoseconds since the Unix epoch."""
+    dues = [call.wait.get("due") for call in calls.open.values() if call.suspended]
+    return min((due for due in dues if isinstance(due, int)), default=None)
 
 
 def _of_end(drive: Drive, calls: CallsFold) -> str:

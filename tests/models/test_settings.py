@@ -35,7 +35,7 @@ def asked(settings: Settings, model: str) -> ModelRequest:
         if (value := getattr(made, name)) and name not in {"model", "tools"}
     }
     return ModelRequest(
-        settings=Request(model=model, tools=request.tools, **members),  # type: ignore[arg-type]
+        settings=Request(model=model, tools=request.tools, **members),
         input=Items.of([user("hi")]),
     )
 

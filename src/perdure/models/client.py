@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 ERROR_LIMIT = 64 * 1024
 """The most bytes to read of an answer that is an error."""
 
-BODY_LIMIT = 64 * 1024 * 1024
+BODY_LIMIT = 32 * 1024 * 1024
 """The most bytes to take of an answer that is not a stream."""
 
 T = TypeVar("T")

@@ -50,6 +50,8 @@ from perdure.wire import (
     CompactResponse,
     ErrorEvent,
     ErrorPayload,
+    FunctionCall,
+    IncompleteDetails,
     Request,
     Response,
     ResponseCompleted,
@@ -130,21 +132,35 @@ def response(body: bytes, request: ModelRequest | None = None) -> Response:
 def end_event(body: bytes, request: ModelRequest | None = None) -> TerminalEvent:
     """The event that ends a stream in the response of a JSON body. Raises as `response`.
 
-    A response without a status, or with the `complete` that some servers write, is completed.
+    A response without a status, or with the `complete` that some servers write, is completed; one
+    with calls that fell on the very limit of tokens is cut, whatever it says.
     """
-    del request  # every adapter takes it; here an answer tells all by itself
     value = _decoded(body, decode_response)
     if value.kept and {"id", "output"} <= value.kept.absent:
         raise failure(value.error) if value.error else _no_response(body)
     match value.status or "completed":
         case "completed" | "complete":
-            return ResponseCompleted(response=replace(value, status="completed"))
+            return _whole(ResponseCompleted(response=replace(value, status="completed")), request)
         case "incomplete":
             return ResponseIncomplete(response=value)
         case "failed":
             return ResponseFailed(response=value)
         case status:
             raise NotTerminal(f"response {value.id!r} is no end: its status is {status!r}")
+
+
+def _whole(
+    event: ResponseCompleted, request: ModelRequest | None
+) -> ResponseCompleted | ResponseIncomplete:
+    """A completed response, as one that was cut if its calls may be half there (DESIGN 6.6)."""
+    limit = request.settings.max_output_tokens if request is not None else None
+    response, usage = event.response, event.response.usage
+    calls = any(isinstance(item, FunctionCall) for item in response.output)
+    if not (limit and usage and calls and usage.output_tokens >= limit):
+        return event
+    why = IncompleteDetails(reason="max_output_tokens")
+    cut = replace(response, status="incomplete", incomplete_details=why)
+    return ResponseIncomplete(response=cut, sequence_number=event.sequence_number)
 
 
 def compact_response(body: bytes) -> CompactResponse:
@@ -282,6 +298,8 @@ class StreamDecoder:
                 if flat is None:
                     raise
                 event = flat
+            if type(event) is ResponseCompleted:
+                event = _whole(event, self._request)
             add(event)
             if type(event) in ends:
                 if isinstance(event, ErrorEvent):

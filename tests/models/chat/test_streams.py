@@ -216,6 +216,7 @@ def test_a_negative_count_is_no_usage() -> None:
 
 @pytest.mark.parametrize("limit", [20, 19])
 def test_calls_that_end_on_the_very_limit_are_cut_whatever_the_reason_says(limit: int) -> None:
+    """B043."""
     got = answer(
         chunk(call(0, id="c", name="write", arguments='{"path":"a"}')),
         chunk(reason="tool_calls"),

@@ -145,6 +145,7 @@ class Session(Generic[OutputT]):
     def _take_up(self, recording: Recording, tools: ToolSet) -> None:
         """Go on from what the record says."""
         self._recording = recording
+        recording.held.on_lost = self.abort  # the loser does no more (LOG 2.3)
         self._transcript = recording.transcript
         self._call_ids = recording.call_ids
         self._pending = recording.pending(tools)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from perdure.log.store import Store
 from perdure.loop import Middleware, ToolCallInfo, ToolDecision, approve
 from perdure.stores.sqlite import SqliteStore
 from perdure.testing import ScriptedModel, call
+from perdure.tools import Call
 
 ROOT = Path(__file__).parents[2]
 
@@ -142,6 +144,36 @@ async def test_the_writer_that_was_displaced_writes_nothing_more(pair: Pair) -> 
     assert after[: len(before)] == before
     assert not any(b"Once more." in line for line in after)
     assert (first.charged, second.charged) == ([5], [])
+
+
+async def test_who_lost_the_lease_is_cancelled_while_its_tool_runs(pair: Pair) -> None:
+    entered, told = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def charge(handle: Call) -> str:
+        entered.set()
+        await handle.cancelled
+        told.set()
+        return "charged"
+
+    agent = Agent(
+        ScriptedModel([call("charge"), "Done."]), tools=[charge], store=pair.first, lease=0.2
+    )
+    async with agent.session("chat") as chat:
+        sending = asyncio.create_task(chat.send("Charge my card."))
+        await entered.wait()
+        ((listed,), _) = await pair.first.list()
+        while not told.is_set():  # a renewal may come between
+            await pair.lapse()
+            with contextlib.suppress(Leased):
+                lease = await pair.second.lease(listed.id, holder="second")
+                await told.wait()
+        result = await sending
+        assert result.status == "aborted"
+        assert "was lost" in str(result.cause)
+    stored = await pair.second.read(listed.id)
+    assert not any(b'"function_call_output"' in line for line in stored.lines)
+    await pair.second.release(lease)
 
 
 DRIVING = """

@@ -54,6 +54,7 @@ class Held:
         self._sent = sent
         self._boot = boot
         self._renewing: asyncio.Task[None] | None = None
+        self._over = False
 
     def is_safe(self) -> bool:
         """Whether nobody else can have it yet."""
@@ -81,13 +82,14 @@ class Held:
 
     async def release(self) -> None:
         """Stop renewing it, and give it back."""
+        self._over = True  # a store may lose a cancellation, on its way through its driver
         if self._renewing is not None:
             self._renewing.cancel()
             await asyncio.wait([self._renewing])
         await asyncio.shield(self._store.release(self.lease))
 
     async def _renew(self, pause: float) -> None:
-        while True:
+        while not self._over:
             await asyncio.sleep(pause)  # real time, which is what stores measure leases with
             with contextlib.suppress(StoreFailed):
                 sent = self._boot()

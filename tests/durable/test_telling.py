@@ -132,6 +132,37 @@ async def test_a_decision_is_bound_to_its_arguments_and_to_its_hold() -> None:
     assert await store.unconsumed(session.id) == ()
 
 
+async def test_a_decision_that_is_delivered_again_after_it_was_taken_up_is_no_error() -> None:
+    store, world = MemoryStore(), World()
+    agent = agent_of(store, [Act(world=world)], two_calls(), middleware=[Holds()])
+    first, second = (one.call.call_id for one in (await agent.run("go", run_id=RUN)).pending)
+    runs = Runs(store)
+    await runs.approve(RUN, first, by="ann")
+    await runs.deny(RUN, second, by="bo")
+    await agent.run("go", run_id=RUN)
+    store = await cut_behind(store, "decision proceed")
+    runs = Runs(store)
+    await runs.approve(RUN, first, by="ann")
+    with pytest.raises(AlreadyResolved, match="approved by ann"):
+        await runs.deny(RUN, first, by="ann")
+
+
+async def test_a_call_that_never_tells_its_outcome_is_run_once_by_each_driver_and_then_halts() -> (
+    None
+):
+    def unsure(call: Call) -> str:
+        raise OutcomeUnknown("the bank is silent")
+
+    store, world = MemoryStore(), World()
+    agent = agent_of(store, [Act(world=world, effect="keyed", does=unsure)], one_call())
+    statuses = [(await agent.run("go", run_id=RUN)).status for _ in range(7)]
+    assert statuses == ["aborted"] * 4 + ["halted"] * 3
+    assert len(world.fired) == 5
+    assert len(world.keys(CALL)) == 1
+    await Runs(store).resolve(RUN, CALL, output="it is done", by="ann")
+    assert (await agent.run("go", run_id=RUN)).status == "done"
+
+
 async def test_some_decisions_of_a_batch_are_taken_and_the_others_are_waited_for() -> None:
     store, world = MemoryStore(), World()
     agent = agent_of(store, [Act(world=world)], two_calls(), middleware=[Holds()])

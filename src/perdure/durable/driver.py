@@ -185,6 +185,7 @@ async def _outlook(driven: Driven, recording: Recording, begun: int) -> Outlook:
         view=recording.view,
         tools=tools,
         max_turns=driven.max_turns,
+        begun=begun,
         ready=await ready_calls(
             recording.store,
             recording.view,

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import NamedTuple, cast
 
 import msgspec
 
-from perdure.errors import DecodeError, NotIJson
+from perdure.errors import DecodeError, NotIJson, RecordedFailure
 from perdure.log import Settings
-from perdure.log.entries import DecisionEntry, Json, QueuedEntry, ResponseEntry
-from perdure.loop import Answer, Provenance, ToolDecision, Trigger
+from perdure.log.context import item_of
+from perdure.log.entries import CustomEntry, DecisionEntry, Json, QueuedEntry, ResponseEntry
+from perdure.log.recorded_bodies import HIDDEN_ITEM
+from perdure.loop import Answer, ModelRequest, ModelRetry, Provenance, ToolDecision, Trigger
 from perdure.loop.decisions import Action, Decider
 from perdure.loop.events import QueueMode, Reason, StopCause
 from perdure.wire import (
@@ -49,6 +51,9 @@ _ACTIONS: dict[str, Action] = {"proceed": "proceed", "hold": "hold", "reject": "
 _NAMED = ("kind", "ref", "source")
 """The members of a trigger that have a place of their own."""
 
+_RESPONSE_MARKS = (HIDDEN_ITEM, "agentturn:response_id")
+"""What marks an item that no model is shown, in perdure's name and in the one it is read from."""
+
 _CUT = "cut"
 """What the record says of a response that broke off: nobody was given it as a response."""
 
@@ -78,6 +83,29 @@ def trigger_of(members: Json | None) -> Trigger | None:
 def queue_mode(entry: QueuedEntry) -> QueueMode:
     """How an item was queued, as far as the format says."""
     return "follow_up" if entry.mode == "followup" else "steer"
+
+
+def data_of(entry: CustomEntry) -> Json:
+    """What a program kept, as members; none if it is no object."""
+    found: object = msgspec.json.decode(entry.data)
+    return cast("Json", found) if isinstance(found, dict) else {}
+
+
+class HiddenItem(NamedTuple):
+    """An item that no model is shown."""
+
+    item: Item
+    response: str
+    """The response that it belongs to; empty if no model made it."""
+
+
+def hidden_in(entry: CustomEntry) -> HiddenItem | None:
+    """The item that a custom entry holds, if it holds one."""
+    for mark in _RESPONSE_MARKS:
+        if mark.encode() in entry.line:
+            response = entry.members.get(mark)
+            return HiddenItem(item_of(entry.data), str(response or ""))
+    return None
 
 
 # --- model calls -----------------------------------------------------------------------------
@@ -154,6 +182,20 @@ def response_of(entry: ResponseEntry, output: tuple[Item, ...]) -> Response:
         usage=usage_of(entry),
         error=error_of(entry),
         incomplete_details=IncompleteDetails(reason=reason) if reason else None,
+    )
+
+
+def retry_of(data: Json, request: ModelRequest, *, run_id: str, turn: int) -> ModelRetry:
+    """An attempt that failed, and was made again with `request`."""
+    number, delay = data.get("attempt"), data.get("delay_ms")
+    return ModelRetry(
+        run_id=run_id,
+        turn=turn,
+        attempt=number if isinstance(number, int) else 1,
+        error=RecordedFailure(str(data.get("error", "")), again=True),
+        delay=delay / 1000 if isinstance(delay, int | float) else 0.0,
+        request=request,
+        replayed=True,
     )
 
 

@@ -14,7 +14,7 @@ from perdure.durable.consuming import LIMITS
 from perdure.log import Call, Session, View
 from perdure.log.entries import ItemEntry, ResponseEntry, RetryEntry
 from perdure.log.resuming import replay_answers, run_again
-from perdure.log.status import Paused, paused_status
+from perdure.log.status import Paused, paused_status, was_cut
 from perdure.loop import Answer, Opening, approve
 from perdure.tools import ToolSet
 
@@ -57,6 +57,15 @@ class Outlook:
     max_turns: int | None = None
     ready: frozenset[str] = frozenset()
     """The suspended calls whose waits have come."""
+    begun: int | None = None
+    """The version at which the driver that asks began; None if none does."""
+
+    def was_tried(self, call: Call) -> bool:
+        """Whether the driver that asks has run a call already; once is enough for one driver."""
+        last = call.last_dispatch
+        if self.begun is None or last is None or last.id not in self.session:
+            return False
+        return was_cut(call) and self.session.place(last.id) >= self.begun
 
 
 def plan(outlook: Outlook, given: Mapping[str, Answer]) -> Step:
@@ -78,7 +87,8 @@ def plan(outlook: Outlook, given: Mapping[str, Answer]) -> Step:
 def _answers(outlook: Outlook, given: Mapping[str, Answer]) -> tuple[Answer, ...]:
     view = outlook.view
     policy = replay_answers(view, outlook.session, outlook.tools, "halt")
-    known = {answer.call_id: answer for answer in policy} | {
+    tried = {call.call_id for call in view.calls.open.values() if outlook.was_tried(call)}
+    known = {one.call_id: one for one in policy if one.call_id not in tried} | {
         call.call_id: _due(call)
         for call in view.calls.open.values()
         if call.suspended and call.call_id in outlook.ready
@@ -104,8 +114,7 @@ def paused(outlook: Outlook) -> Paused:
     strict = [
         call
         for call in outlook.view.calls.open.values()
-        if call.state in ("in_flight", "unknown")
-        and run_again(call, outlook.tools.get(call.call.name)).output is not None
+        if was_cut(call) and run_again(call, outlook.tools.get(call.call.name)).output is not None
     ]
     return "halted" if strict else paused_status(outlook.view.calls)
 

@@ -17,7 +17,7 @@ from typing import NamedTuple, Self
 from perdure.durable.byid import go_on_with
 from perdure.durable.driven import Driven
 from perdure.durable.driver import Control, Driving
-from perdure.durable.state import read_run
+from perdure.durable.state import RunState, read_run
 from perdure.errors import ConfigError, NoSession, PerdureError, RunBusy
 from perdure.log import Filters, Header, Listed, Session, Store
 
@@ -246,14 +246,20 @@ class _Round:
         try:
             ran = await go_on_with(driven, self._store, session, wait=False, driving=driving)
             recovered = Recovered(run_id, ran.state.status, ran.error)
+            stuck = ran.error is not None or _is_stuck(ran.state, driven.clock.wall())
         except RunBusy:
             return
         except Exception as error:  # noqa: BLE001 - one run that cannot go on keeps no other back
-            recovered = Recovered(run_id, "failed", error)
-        self._failures.note(session.id, failed=recovered.error is not None)
+            recovered, stuck = Recovered(run_id, "failed", error), True
+        self._failures.note(session.id, failed=stuck)
         self._recovered.append(recovered)
         if self._recovery.on_recovered is not None:
             self._recovery.on_recovered(recovered)
+
+
+def _is_stuck(state: RunState, now: int) -> bool:
+    """Whether a run would be driven again at once, with what was just in its way still there."""
+    return state.status in UNFINISHED or (state.due is not None and state.due <= now)
 
 
 def _by_name(agents: Sequence[Driven]) -> dict[str, Driven]:

@@ -15,7 +15,9 @@ import msgspec
 from perdure.durable.events_read import (
     broke_off,
     cut_reason,
+    data_of,
     error_of,
+    hidden_in,
     message_of,
     usage_of,
     was_blocked,
@@ -24,7 +26,6 @@ from perdure.errors import NoRecordedTurn, NotIJson, RecordedFailure, ReplayMism
 from perdure.log import Session
 from perdure.log.context import item_of
 from perdure.log.entries import CustomEntry, ItemEntry, Json, ResponseEntry
-from perdure.log.recorded_bodies import HIDDEN_ITEM
 from perdure.log.timestamps import wall_of
 from perdure.loop import ModelRequest
 from perdure.wire import (
@@ -185,11 +186,12 @@ def recorded_calls(session: Session) -> tuple[RecordedCall, ...]:
         match entry:
             case ItemEntry() if entry.response:
                 made.append(_as_made(entry))
-            case CustomEntry() if HIDDEN_ITEM.encode() in entry.line:
-                if entry.members.get(HIDDEN_ITEM):
-                    made.append(item_of(entry.data))
             case CustomEntry(ns="perdure:model_retry"):
-                retries.append(msgspec.json.decode(entry.data, type=Json))
+                retries.append(data_of(entry))
+            case CustomEntry():
+                hidden = hidden_in(entry)
+                if hidden is not None and hidden.response:
+                    made.append(hidden.item)
             case ResponseEntry() if not was_blocked(entry):
                 calls += _attempts(entry, retries)
                 calls += _call(entry, tuple(made))

@@ -50,6 +50,7 @@ from perdure.tools.result import json_text
 from perdure.wire import FunctionCallOutput
 
 HOLDER = "an operator"
+NOBODY = "somebody"
 
 
 class Target(NamedTuple):
@@ -82,7 +83,9 @@ async def tell_approve(
     """
     if arguments is not None:
         parse_arguments(arguments, required=False)
-    session, call = await _held(store, target)
+    session, call = await _held(store, target, f"approved by {said.who or NOBODY}")
+    if call is None:
+        return
     told = Approve(
         who=said.who,
         reason=said.reason,
@@ -97,7 +100,9 @@ async def tell_approve(
 
 async def tell_deny(store: Store, target: Target, said: Said, *, note: str = "") -> None:
     """Refuse a held call. Raises as `tell_approve`."""
-    session, call = await _held(store, target)
+    session, call = await _held(store, target, f"denied by {said.who or NOBODY}")
+    if call is None:
+        return
     told = Deny(
         who=said.who,
         reason=said.reason,
@@ -234,8 +239,14 @@ async def _open(store: Store, target: Target) -> tuple[Session, View]:
     return session, session.view()
 
 
-async def _held(store: Store, target: Target) -> tuple[Session, Call]:
+async def _held(store: Store, target: Target, word: str) -> tuple[Session, Call | None]:
+    """The call that waits for a decision; None if the same word was taken up already."""
     session, view = await _open(store, target)
+    decided = _decided_before(view, target.call_id)
+    if decided == word:
+        return session, None
+    if decided:
+        raise AlreadyResolved(target.run_id, target.call_id, decided)
     call = view.calls.open.get(target.call_id)
     if call is None:
         known = view.calls.named(target.call_id) is not None
@@ -246,6 +257,19 @@ async def _held(store: Store, target: Target) -> tuple[Session, Call]:
     if call.state != "held":
         raise NotHeld(target.run_id, target.call_id, f"it is {call.state}")
     return session, call
+
+
+def _decided_before(view: View, call_id: str) -> str:
+    """What somebody decided about a call last, if it was told as a message."""
+    call = view.calls.named(call_id)
+    last = call.decisions[-1] if call is not None and call.decisions else None
+    if call is None or last is None or call.waits:
+        return ""
+    if last.verdict == "proceed" and last.message.startswith("decide/"):
+        return f"approved by {last.who or NOBODY}"
+    return (
+        f"denied by {last.who or NOBODY}" if last.verdict == "reject" and last.by == "human" else ""
+    )
 
 
 def _resolved_alike(view: View, target: Target, output: str | None) -> bool:
@@ -304,9 +328,9 @@ async def _put(store: Store, target: Target, session: Session, told: Told) -> No
 def _otherwise(target: Target, first: Told | None) -> RunError:
     match first:
         case Approve():
-            recorded = f"approved by {first.who or 'somebody'}"
+            recorded = f"approved by {first.who or NOBODY}"
         case Deny():
-            recorded = f"denied by {first.who or 'somebody'}"
+            recorded = f"denied by {first.who or NOBODY}"
         case Resolve():
             recorded = first.output if first.output is not None else "it never ran"
         case _:

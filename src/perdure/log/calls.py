@@ -57,6 +57,8 @@ class Call:
     """The same, as it was at the last dispatch."""
     waits: bool = False
     """The last decision holds it, and no dispatch follows."""
+    tries: int = 0
+    """How often it was dispatched since anybody but a policy said so, or since it was held."""
     not_started: str = ""
     """The last dispatch, if a counting `perdure:not_started` names it (LOG 5.1)."""
     find: Elsewhere
@@ -223,6 +225,8 @@ class CallsFold:
             call.decisions.append(entry)
             call.waits = entry.verdict == "hold"
             call.not_started = ""
+            if entry.verdict == "hold" or entry.by == "human":
+                call.tries = 0
             if bytes(entry.args):
                 call.decided_args = entry
         return call
@@ -232,6 +236,7 @@ class CallsFold:
         if call is not None:
             call.dispatches.append(entry)
             call.dispatched_args = call.decided_args
+            call.tries += 1
             call.waits = False
             call.not_started = ""
         return call

@@ -25,6 +25,7 @@ from perdure.log.ids import ENVELOPE
 from perdure.log.path import View
 from perdure.log.recorded_bodies import CUT, HIDDEN_ITEM, Owed, owed_draft
 from perdure.log.session import Session
+from perdure.log.status import MAX_TRIES
 from perdure.log.timestamps import wall_of
 from perdure.log.writing import Draft
 from perdure.loop import Answer, PendingCall, Transcript, approve, outcome_unknown
@@ -353,6 +354,9 @@ def run_again(call: Call, tool: Tool | None) -> Answer:
     """
     arguments = call.dispatched_arguments
     last = call.last_dispatch
+    if call.tries >= MAX_TRIES:
+        reason = f"not run again: {call.tries} tries gave no outcome"
+        return outcome_unknown(call.call_id, by="policy", reason=reason)
     if tool is None:
         return outcome_unknown(call.call_id, by="policy", reason="not run again: no tool")
     effects = {effect_of(tool, arguments), *((last.effect,) if last and last.effect else ())}

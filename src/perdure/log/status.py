@@ -17,11 +17,15 @@ _OF_REASON: dict[str, Literal["done", "stopped", "failed", "aborted"]] = {
 }
 
 
-Paused = Literal["halted", "input_required", "suspended"]
+Paused = Literal["halted", "input_required", "suspended", "aborted"]
 """How a run stands whose calls wait."""
 
 RUNS_AGAIN = frozenset({"none", "idempotent", "transactional"})
 """The effects under which a call that may have run runs again (DESIGN 5); `keyed` needs its key."""
+
+
+MAX_TRIES = 5
+"""How often a call is entered without an outcome before a person has to look."""
 
 
 def status_of(
@@ -46,21 +50,34 @@ def status_of(
         return "idle"
     if halts and any(map(is_halted, calls.open.values())):
         return "halted"
+    if halts and any(map(was_cut, calls.open.values())):
+        return "aborted"
+    if halts and calls.open and all(call.waits for call in calls.open.values()):
+        return _waiting_status(calls)  # whatever ended the last drive, the next has nothing to do
     return _of_end(drives.last, calls)
 
 
 def is_halted(call: Call) -> bool:
     """Whether a call may have run and must not run again, by the effect that was recorded."""
-    if call.state not in ("in_flight", "unknown"):
+    if not was_cut(call):
         return False
+    if call.tries >= MAX_TRIES:
+        return True
     last = call.last_dispatch
     effect = last.effect if last is not None else ""
     return not (effect in RUNS_AGAIN or (effect == "keyed" and call.key))
 
 
+def was_cut(call: Call) -> bool:
+    """Whether a call may have run, and nobody has said what came of it."""
+    return call.state in ("in_flight", "unknown")
+
+
 def paused_status(calls: CallsFold) -> Paused:
     """The status of a run whose calls wait, by what was recorded of them. A halt goes first."""
-    return "halted" if any(map(is_halted, calls.open.values())) else _waiting_status(calls)
+    if any(map(is_halted, calls.open.values())):
+        return "halted"
+    return "aborted" if any(map(was_cut, calls.open.values())) else _waiting_status(calls)
 
 
 def _waiting_status(calls: CallsFold) -> Paused:

@@ -195,9 +195,7 @@ def _decision(entry: DecisionEntry) -> str:
         f", on evidence {bytes(entry.evidence).decode()}" if bytes(entry.evidence) else "",
     ]
     if entry.suspended:
-        return (
-            f"{entry.call_id} is suspended: its tool waits{_wait(entry.wait)}{_ref(entry.reason)}"
-        )
+        return f"{entry.call_id} is suspended: its tool waits{_wait(entry.wait)}"
     return f"decision on {entry.call_id}: {entry.verdict}{by}{''.join(rest)}"
 
 
@@ -205,6 +203,8 @@ def _wait(wait: Json | None) -> str:
     """What a tool waits for: the kind first, then what tells it from others of the kind."""
     if not wait:
         return ""
+    if wait.get("kind") == "child":
+        return f" for its agent, which is {wait.get('status', 'busy')}"
     rest = [
         str(value) for name, value in wait.items() if name != "kind" and value not in ("", None)
     ]

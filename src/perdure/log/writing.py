@@ -57,7 +57,7 @@ _STRUCTURE: Mapping[str, frozenset[str]] = {
     "label": frozenset(),
     "link": frozenset(),
     "run": frozenset({"ref", "trigger"}),
-    "decision": frozenset({"reason", "args"}),
+    "decision": frozenset({"reason", "args", "perdure:who", "perdure:evidence", "perdure:wait"}),
     "response": frozenset({"error"}),
 }
 """Of the types whose members say nothing of a user, those members that do."""

@@ -284,6 +284,7 @@ chat_parts: st.SearchStrategy[Any] = st.one_of(
     block("video_url", video_url=st.one_of(st.fixed_dictionaries({"url": media}), values)),
     block("refusal", refusal=words),
     block("thinking", thinking=values),
+    st.just({"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}),
     block("thinking", part=values, block=values),
 )
 chat_content = st.one_of(words, st.lists(chat_parts, max_size=3), st.none())

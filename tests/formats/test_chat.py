@@ -229,6 +229,30 @@ FORMS: list[tuple[str, dict[str, Any], list[dict[str, Any]]]] = [
         ],
     ),
     (
+        "thoughts in the content, as Mistral has them",
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]},
+                {"type": "text", "text": "a"},
+            ],
+        },
+        [
+            {
+                "type": "reasoning",
+                "summary": [],
+                "content": [{"type": "reasoning_text", "text": "Hm."}],
+                "perdure:chat": {"field": "content"},
+            },
+            {
+                "type": "message",
+                "status": "completed",
+                "role": "assistant",
+                "content": [{"type": "output_text", "text": "a", "annotations": []}],
+            },
+        ],
+    ),
+    (
         "a thought in detail, in the shape of OpenRouter's adapter",
         {
             "role": "assistant",

@@ -21,13 +21,16 @@ from perdure.formats.carriers import (
     whole,
 )
 from perdure.formats.chat_assistant import (
+    IN_CONTENT,
     call_of,
     calls_of,
     detail_of,
     is_call,
+    leading_thoughts,
     message_of,
     said_in,
     said_members,
+    thinking_of,
     thought_member,
     thoughts_of,
 )
@@ -175,6 +178,7 @@ def _by_the_rules(items: list[Json], *, answer: bool = False) -> _Made:
     message: ChatMessage = {"role": "assistant"}
     calls: list[Json] = []
     details: list[Json] = []
+    within: list[Json] = []
     left: set[int] = set()
     gaps: dict[int, tuple[int, ...]] = {}
     for index, item in enumerate(items):
@@ -184,6 +188,8 @@ def _by_the_rules(items: list[Json], *, answer: bool = False) -> _Made:
                 name = thought_member(item)
                 if name == "reasoning_details":
                     details.append(detail_of(item))
+                elif name == IN_CONTENT:
+                    within.append(item)
                 elif name in message:
                     left.add(index)  # a message holds one thought
                 else:
@@ -202,6 +208,8 @@ def _by_the_rules(items: list[Json], *, answer: bool = False) -> _Made:
                 message |= {"role": item["role"], **_with(message, members)}
     if details:
         message["reasoning_details"] = details
+    if within:
+        message["content"] = [thinking_of(within), *_content(message)]
     if message["role"] == "assistant":
         message.setdefault("content", None)
     if calls:
@@ -291,6 +299,7 @@ def _output(message: Json, path: str) -> Json:
 
 
 def _assistant(message: Json, path: str) -> list[Json]:
-    thoughts, calls = thoughts_of(message), calls_of(message)
-    said = message_of(message, path, alone=not (thoughts or calls))
+    within = leading_thoughts(message.get("content"))
+    thoughts, calls = [*thoughts_of(message), *within], calls_of(message)
+    said = message_of(message, path, alone=not (thoughts or calls), skip=bool(within))
     return [*thoughts, *([said] if said is not None else []), *calls]

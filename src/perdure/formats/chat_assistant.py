@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from perdure.formats.chat_parts import MARK, PREFIX, chat_parts, wire_parts
 from perdure.formats.marks import MAKER, difference, kept, put
-from perdure.formats.values import Json, is_array, is_object, member, objects, text
+from perdure.formats.values import Json, is_array, is_object, member, objects, same, text
 
 DETAILS = "perdure:openrouter"
 """The mark of a thought in detail: what its detail has beside its texts."""
@@ -19,6 +19,8 @@ SIGNATURE = "perdure:thought_signature"
 
 THOUGHT = "reasoning_content"
 _THOUGHTS = (THOUGHT, "reasoning")
+IN_CONTENT = "content"
+"""The member of thoughts that stand before the texts, as Mistral has them."""
 
 
 # --- thoughts ----------------------------------------------------------------------------
@@ -29,7 +31,7 @@ def thought_member(item: Json) -> str:
     if text(member(item, DETAILS), "type"):
         return "reasoning_details"
     field = text(member(item, MARK), "field")
-    return (field if field in _THOUGHTS else THOUGHT) if said_in(item) else ""
+    return (field if field in {*_THOUGHTS, IN_CONTENT} else THOUGHT) if said_in(item) else ""
 
 
 def said_in(item: Json) -> str:
@@ -50,8 +52,33 @@ def detail_of(item: Json) -> Json:
     return {**own, **{name: said for name, said in found.items() if said}}
 
 
+def thinking_of(items: list[Json]) -> Json:
+    """Thoughts as one part of the content, of a piece for each."""
+    return {
+        "type": "thinking",
+        "thinking": [{"type": "text", "text": said_in(item)} for item in items],
+    }
+
+
+def leading_thoughts(content: object) -> list[Json]:
+    """The thoughts of the part that a content begins with; none if that is another."""
+    first = next(iter(objects(content)), None)
+    if first is None or first.get("type") != "thinking":
+        return []
+    items: list[Json] = [
+        {
+            "type": "reasoning",
+            "summary": [],
+            "content": [{"type": "reasoning_text", "text": text(piece, "text")}],
+            MARK: {"field": IN_CONTENT},
+        }
+        for piece in objects(first.get("thinking"))
+    ]
+    return items if all(map(said_in, items)) and same(thinking_of(items), first) else []
+
+
 def thoughts_of(message: Json) -> list[Json]:
-    """The thoughts of a message."""
+    """The thoughts of a message, but for those in its content."""
     details = message.get("reasoning_details")
     if is_array(details) and details and all(is_object(d) and text(d, "type") for d in details):
         return [_detailed(one) for one in objects(details)]
@@ -107,10 +134,19 @@ def said_members(item: Json) -> tuple[Json, tuple[int, ...]]:
     return members, gaps
 
 
-def message_of(message: Json, path: str, *, alone: bool) -> Json | None:
-    """The item of what a message says; None if it says nothing, and is not `alone`."""
+def message_of(message: Json, path: str, *, alone: bool, skip: bool = False) -> Json | None:
+    """The item of what a message says; None if it says nothing, and is not `alone`.
+
+    Args:
+        message: The message.
+        path: Where it stands.
+        alone: There is nothing else in it.
+        skip: The first part of its content is thoughts.
+    """
     assistant = message["role"] == "assistant"
     content, refusal = message.get("content"), message.get("refusal")
+    if skip and is_array(content):
+        content = content[1:]
     if content is None or (not content and not alone):
         content = list[object]()
     parts = wire_parts(content, path, assistant=assistant)
@@ -124,7 +160,7 @@ def message_of(message: Json, path: str, *, alone: bool) -> Json | None:
         first["annotations"] = [_wire_note(one) for one in objects(notes) if text(one, "type")]
     status: Json = {"status": "completed"} if assistant else {}
     item: Json = {"type": "message", **status, "role": message["role"], "content": parts}
-    if is_array(content) and isinstance(said_members(item)[0].get("content"), str):
+    if is_array(content) and not skip and isinstance(said_members(item)[0].get("content"), str):
         put(item, MARK, parts=True)
     return item
 

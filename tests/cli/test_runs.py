@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
@@ -12,7 +13,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from perdure import Agent, OutcomeUnknown, ToolDecision, tool
+from perdure import Agent, OutcomeUnknown, Tool, ToolDecision, tool
 from perdure.cli.runs import runs
 from perdure.loop import Middleware, ToolCallInfo
 from perdure.result import RunResult
@@ -57,7 +58,13 @@ LONG: list[Turn | str] = [charging(1, f"c{number}") for number in range(9)]
 
 
 def drive(
-    store: str, run_id: str, script: list[Turn | str], *, name: str = "clerk", max_turns: int = 2
+    store: str,
+    run_id: str,
+    script: list[Turn | str],
+    *,
+    name: str = "clerk",
+    max_turns: int = 2,
+    tools: Sequence[Tool] = (charge, mail),
 ) -> RunResult:
     """Run by its id until it rests, as whoever drives runs does."""
 
@@ -65,7 +72,7 @@ def drive(
         agent = Agent(
             ScriptedModel(script),
             name=name,
-            tools=[charge, mail],
+            tools=tools,
             middleware=[AskFirst()],
             store=store,
             max_turns=max_turns,
@@ -202,6 +209,27 @@ def test_show_says_what_was_told_and_not_taken_up(store: str) -> None:
 def test_show_says_what_may_be_done_about_a_run_that_a_limit_stopped(store: str) -> None:
     drive(store, "r", LONG)
     assert "stopped, max_turns; `perdure runs retry r` lets it go on" in told("show", "r")
+
+
+def test_show_leads_to_what_waits_in_a_sub_agent_and_tells_what_it_did(store: str) -> None:
+    cashier = Agent(
+        ScriptedModel(HELD), name="cashier", tools=[charge], middleware=[AskFirst()]
+    ).as_tool()
+    boss: list[Turn | str] = [call("cashier", {"task": "Charge it."}, call_id="b1"), "All is well."]
+    drive(store, "r", boss, tools=[cashier])
+    text = told("show", "r")
+    assert "b1 > c1  charge" in text
+    assert "    waits for its agent, which waits for something\n" in text
+    assert "  b1 > decision on c1: hold by policy (it costs much)\n" in text
+    assert "b1 is suspended: its tool waits for its agent, which is input_required" in text
+    (outer, inner) = cast("list[Json]", look("r")["waiting"])
+    assert (outer["todo"], inner["path"]) == ([], ["b1"])
+    approve, deny = cast("list[str]", inner["todo"])
+    assert approve == f"perdure runs approve r c1 --session {inner['session']}"
+    assert deny.startswith("perdure runs deny r c1 --session ")
+    told(*shlex.split(approve)[2:])
+    assert "c1 approved by" in told("show", "r")
+    assert drive(store, "r", boss, tools=[cashier]).status == "done"
 
 
 def test_text_of_models_and_people_reaches_no_terminal_as_it_is(store: str) -> None:
@@ -375,7 +403,7 @@ def test_without_a_store_the_variable_is_named() -> None:
 def test_everything_fits_a_screen(store: str) -> None:
     text = " ".join(["a long story"] * 60)
     two = turn(charging(13, "call_of_a_name_as_long_as_providers_give_1"), charging(500, "c2"))
-    long = "orders/2026/a-name-that-somebody-made-of-many-words/and-of-still-more-of-them/42"
+    long = "orders/2026/a-name-that-somebody-made-of-many-words/42"
     drive(store, long, [two, text])
     drive(store, "short", [text])
     for arguments, seen in (

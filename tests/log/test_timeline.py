@@ -92,9 +92,19 @@ LINES: list[tuple[str, Mapping[str, object], str]] = [
             "verdict": "hold",
             "by": "policy",
             "perdure:suspended": True,
-            "perdure:wait": {"kind": "child", "session": "s2"},
+            "perdure:wait": {"kind": "child", "session": "s2", "status": "halted"},
         },
-        "c1 is suspended: its tool waits for child s2",
+        "c1 is suspended: its tool waits for its agent, which is halted",
+    ),
+    (
+        "decision",
+        {
+            "call_id": "c1",
+            "verdict": "hold",
+            "perdure:suspended": True,
+            "perdure:wait": {"kind": "sleep", "name": "tonight"},
+        },
+        "c1 is suspended: its tool waits for sleep tonight",
     ),
     (
         "decision",

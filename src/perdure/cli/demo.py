@@ -17,7 +17,8 @@ from rich.text import Text
 
 from perdure.cli.demo_clerk import ANSWER_SECONDS, LEASE, RUN_ID, TASK, Bank
 from perdure.cli.page import Page
-from perdure.cli.runs_shown import Printer, look_at, print_waiting
+from perdure.cli.runs_seen import look_at
+from perdure.cli.runs_shown import Printer, print_waiting
 from perdure.errors import PerdureError
 from perdure.runs import Runs
 from perdure.stores import open_store

@@ -120,7 +120,8 @@ def show(*, run: str, url: str, as_json: bool) -> int:
     """Show how a run stands, what it waits for since when, and what happened."""
 
     async def shown(desk: Desk) -> int:
-        from perdure.cli.runs_shown import look_at, print_run, run_json
+        from perdure.cli.runs_seen import look_at
+        from perdure.cli.runs_shown import print_run, run_json
 
         seen = await look_at(desk.store, run)
         if as_json:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import heapq
 import shlex
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
 import msgspec
 from msgspec import Raw
@@ -14,30 +14,16 @@ from rich.table import Table
 from rich.text import Text
 
 from perdure.cli.page import CLIP
+from perdure.cli.runs_seen import Branch, Seen, Waiting, Waits
 from perdure.cli.terminal import write_line
 from perdure.cli.text import one_line
 from perdure.clock import Clock, SystemClock
-from perdure.durable import RunState, find_run, read_run, state_of, waiting_calls
+from perdure.durable import RunState
 from perdure.durable.consuming import LIMITS
-from perdure.durable.messages import (
-    Approve,
-    Cancel,
-    Deny,
-    Late,
-    NotStarted,
-    Resolve,
-    Retry,
-    Told,
-    decode_told,
-)
-from perdure.log import Call, Session, Store
 from perdure.log.entries import AnyEntry
-from perdure.log.status import is_halted
 from perdure.log.timeline import Teller
 from perdure.log.timestamps import timestamp, wall_of
-from perdure.loop import PendingCall
 from perdure.runs import RunSummary
-from perdure.tools import ToolSet
 from perdure.wire import encode
 
 STYLES: Mapping[str, str] = {
@@ -51,137 +37,6 @@ STYLES: Mapping[str, str] = {
 
 NARROW = 12
 """The columns of a time of day with its milliseconds."""
-
-
-class Waiting(NamedTuple):
-    """A call that has no output, for whoever can do something about it."""
-
-    call: PendingCall
-    why: str
-    since: str
-    """A timestamp; empty if nothing on the record says."""
-    todo: tuple[str, ...] = ()
-    """The commands that answer it."""
-    told: str = ""
-    """What it was told and the run has not taken up."""
-
-
-class Waits(NamedTuple):
-    """A message in an inbox."""
-
-    id: str
-    session: str
-    told: Told | None
-
-
-class Seen(NamedTuple):
-    """All that there is to show of a run."""
-
-    state: RunState
-    session: Session
-    waiting: tuple[Waiting, ...]
-    inbox: tuple[Waits, ...]
-    """What it was told and has not taken up."""
-
-
-# --- looking -----------------------------------------------------------------------------------
-
-
-async def look_at(store: Store, run_id: str) -> Seen:
-    """A run, the calls that wait in its tree, and what it was told and has not taken up.
-
-    Raises:
-        NoRun: There is none of this id.
-    """
-    session = await read_run(store, await find_run(store, run_id))
-    state = state_of(session, await waiting_calls(store, session, ToolSet()))
-    tree = {session.id: session}
-    for pending in state.pending:
-        if pending.session not in tree:
-            tree[pending.session] = await read_run(store, pending.session)
-    inbox = tuple(
-        [
-            Waits(message.id, one, decode_told(message))
-            for one in tree
-            for message in await store.unconsumed(one)
-        ]
-    )
-    waiting = [_waiting(run_id, session.id, one, tree[one.session]) for one in state.pending]
-    return Seen(state, session, tuple(_with_told(one, inbox) for one in waiting), inbox)
-
-
-def _with_told(one: Waiting, inbox: Sequence[Waits]) -> Waiting:
-    """A call with what it was told, which nobody has to tell it again."""
-    for message in inbox:
-        if (message.session, call_of(message.told)) == (one.call.session, one.call.call.call_id):
-            return one._replace(told=_told(message.told), todo=())
-    return one
-
-
-def call_of(told: Told | None) -> str:
-    """The call that a message is about; empty if it is about none."""
-    return "" if told is None or isinstance(told, Cancel | Retry) else told.call_id
-
-
-def _waiting(run_id: str, root: str, pending: PendingCall, session: Session) -> Waiting:
-    call = session.view().calls.open[pending.call.call_id]
-    place = "" if pending.session == root else f" --session {shlex.quote(pending.session)}"
-    named = f"{shlex.quote(run_id)} {shlex.quote(call.call_id)}{place}"
-    last = call.last_dispatch
-    since = last.ts if last is not None else ""
-    if call.state == "held":
-        since = call.decisions[-1].ts
-    todo = tuple(f"perdure runs {do}" for do in _todo(call, named))
-    return Waiting(pending, _why(call), since, todo)
-
-
-def _why(call: Call) -> str:
-    reason = f": {call.reason}" if call.reason else ""
-    if call.suspended:
-        return "its tool waits"
-    if call.state == "held":
-        return f"is held{reason}"
-    if is_halted(call):
-        return "may have run: it was dispatched, and nobody knows what came of it"
-    if call.state == "in_flight":
-        return "was cut off; it runs again, as its effect allows, when the run is driven"
-    if call.state == "never_started":
-        return "has not started; it does when the run is driven"
-    return "is decided; it gets its output when the run is driven"
-
-
-def _todo(call: Call, named: str) -> tuple[str, ...]:
-    """The commands that answer a call."""
-    if call.state == "held" and not call.suspended:
-        return f"approve {named}", f"deny {named} --reason TEXT"
-    if not is_halted(call):
-        return ()
-    last = call.last_dispatch
-    age = "" if last is None or last.lasts is not None else " --min-age SECONDS"
-    return f"resolve {named} --output TEXT", f"resolve {named} --never-ran{age}"
-
-
-def _told(told: Told | None) -> str:
-    """A message in a few words."""
-    who = f" by {told.who}" if told is not None and told.who else ""
-    match told:
-        case Approve():
-            return f"{told.call_id} approved{who}"
-        case Deny():
-            return f"{told.call_id} denied{who}"
-        case Resolve():
-            said = told.output if told.output is not None else "it never ran"
-            return f"{told.call_id} resolved{who}: {said}"
-        case Cancel():
-            return f"cancelled{who}"
-        case Retry():
-            return f"told to go on{who}"
-        case Late():
-            return f"what {told.call_id} gave, late"
-        case NotStarted():
-            return f"{told.call_id} did not start"
-        case None:
-            return "something nobody knows"
 
 
 # --- a list ------------------------------------------------------------------------------------
@@ -242,11 +97,11 @@ def print_run(seen: Seen, *, console: Console | None = None, clock: Clock | None
     told = _others(seen)
     if told:
         _print_title(console, "told, and not taken up yet")
-        _print_lines(console, [Text(f"  {_told(one.told)}") for one in told])
+        _print_lines(console, [Text(f"  {one_line(one.says)}") for one in told])
     _print_title(console, "what happened (UTC)")
     printer = Printer(console)
-    for entry in seen.session.path():
-        printer.show(entry)
+    for path, entry in _happened(seen.tree):
+        printer.show(entry, path)
 
 
 def print_waiting(console: Console, seen: Seen, *, clock: Clock | None = None) -> None:
@@ -254,6 +109,20 @@ def print_waiting(console: Console, seen: Seen, *, clock: Clock | None = None) -
     now = (clock or SystemClock()).wall()
     for one in seen.waiting:
         _print_lines(console, _waiting_lines(one, now))
+        for command in one.todo:
+            _print_command(console, command)
+
+
+def _print_command(console: Console, command: Sequence[str]) -> None:
+    """A command that can be copied: a line that is too long ends with a backslash."""
+    lines = ["   "]
+    for word in map(shlex.quote, map(one_line, command)):
+        if console.is_terminal and len(lines[-1]) + len(word) + 3 > console.width:
+            lines[-1] += " \\"
+            lines.append("     ")
+        lines[-1] += f" {word}"
+    for line in lines:
+        console.print(Text(line, "cyan"), soft_wrap=True, highlight=False)
 
 
 def _print_lines(console: Console, lines: Sequence[Text]) -> None:
@@ -303,16 +172,15 @@ def _note(state: RunState) -> str:
 def _others(seen: Seen) -> list[Waits]:
     """The messages that are not shown with a call that waits."""
     shown = {(one.call.session, one.call.call.call_id) for one in seen.waiting if one.told}
-    return [one for one in seen.inbox if (one.session, call_of(one.told)) not in shown]
+    return [one for one in seen.inbox if (one.session, one.call_id) not in shown]
 
 
 def _waiting_lines(one: Waiting, now: int) -> list[Text]:
     call = one.call.call
-    path = "".join(f"{step} > " for step in one.call.path)
     effect = f", effect {one.call.effect}" if one.call.effect else ""
     since = f"since {_second(one.since)}, {_ago(now, one.since)} ago" if one.since else ""
     lines = [
-        Text.assemble("  ", (one_line(path), "dim"), (one_line(call.call_id), "bold"), "  "),
+        Text.assemble("  ", (_led(one.call.path), "dim"), (one_line(call.call_id), "bold"), "  "),
         Text(f"    {one_line(one.why)}"),
     ]
     lines[0].append(one_line(f"{call.name} {one.call.arguments or call.arguments}")[:CLIP])
@@ -320,7 +188,6 @@ def _waiting_lines(one: Waiting, now: int) -> list[Text]:
         lines.append(Text(f"    {since}{effect}", "dim"))
     if one.told:
         lines.append(Text(f"    {one_line(one.told)}; the run takes it up when it is driven"))
-    lines += [Text(f"    {one_line(command)}", "cyan") for command in one.todo]
     return lines
 
 
@@ -341,10 +208,17 @@ def run_json(seen: Seen) -> bytes:
             "created_at": state.created_at,
             "waiting": [_waiting_json(one) for one in seen.waiting],
             "inbox": [
-                {"id": one.id, "session": one.session, "says": _told(one.told)}
-                for one in seen.inbox
+                {"id": one.id, "session": one.session, "says": one.says} for one in seen.inbox
             ],
-            "entries": [Raw(entry.line) for entry in seen.session.path()],
+            "entries": [Raw(entry.line) for entry in seen.tree[0].session.path()],
+            "children": [
+                {
+                    "session": session.id,
+                    "path": list(path),
+                    "entries": [Raw(entry.line) for entry in session.path()],
+                }
+                for path, session in seen.tree[1:]
+            ],
         }
     )
 
@@ -364,7 +238,7 @@ def _waiting_json(one: Waiting) -> dict[str, object]:
         "attempted_at": timestamp(at) if at is not None else None,
         "idempotency_key": pending.idempotency_key,
         "told": one.told or None,
-        "todo": list(one.todo),
+        "todo": [shlex.join(command) for command in one.todo],
     }
 
 
@@ -376,27 +250,52 @@ class Printer:
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console()
-        self._teller = Teller()
+        self._tellers: dict[tuple[str, ...], Teller] = {}
         self._day = ""
 
-    def show(self, entry: AnyEntry) -> None:
-        """Print what happened by an entry."""
+    def show(self, entry: AnyEntry, path: tuple[str, ...] = ()) -> None:
+        """Print what happened by an entry.
+
+        Args:
+            entry: The entry.
+            path: The calls that lead to its session, from the run's own.
+        """
+        text = one_line(self._tellers.setdefault(path, Teller()).tell(entry))
+        if text and self._console.is_terminal:
+            self._print(entry.ts, _led(path), text)
+        elif text:
+            _write(self._console, f"{entry.ts}  {_led(path)}{text}")
+
+    def _print(self, ts: str, led: str, text: str) -> None:
         console = self._console
-        text = one_line(self._teller.tell(entry))
-        if not text:
-            return
-        if not console.is_terminal:
-            _write(console, f"{entry.ts}  {text}")
-            return
-        day, _, time = entry.ts.rstrip("Z").partition("T")
+        day, _, time = ts.rstrip("Z").partition("T")
         if day != self._day:
             self._day = day
             console.print(day, style="dim", highlight=False)
         line = Table.grid(padding=(0, 2))
         line.add_column(style="dim", width=NARROW, no_wrap=True)
         line.add_column(overflow="fold")
-        line.add_row(time[:NARROW].ljust(NARROW), Text(_clipped(console, text)))
+        told = Text.assemble((led, "dim"), _clipped(console, text))
+        line.add_row(time[:NARROW].ljust(NARROW), told)
         console.print(line)
+
+
+def _happened(tree: Sequence[Branch]) -> Iterator[tuple[tuple[str, ...], AnyEntry]]:
+    """The entries of a run and its sub-agents, as they were written."""
+    told = ([(path, entry) for entry in session.path()] for path, session in tree)
+    return heapq.merge(*told, key=lambda one: _when(one[1]))
+
+
+def _when(entry: AnyEntry) -> int:
+    try:
+        return wall_of(entry.ts)
+    except ValueError:
+        return 0
+
+
+def _led(path: Sequence[str]) -> str:
+    """The calls that lead to something, before it."""
+    return "".join(f"{one_line(step)} > " for step in path)
 
 
 # --- words -------------------------------------------------------------------------------------

@@ -1,0 +1,205 @@
+"""What there is to see of a run: how it stands, what waits in its tree, what it was told."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from perdure.durable import RunState, find_run, read_run, state_of
+from perdure.durable.messages import (
+    Approve,
+    Cancel,
+    Deny,
+    Late,
+    NotStarted,
+    Resolve,
+    Retry,
+    Told,
+    decode_told,
+)
+from perdure.durable.state import CHILD, child_of
+from perdure.errors import NoSession
+from perdure.log import Call, Session, Store
+from perdure.log.entries import LinkEntry
+from perdure.log.recorded_calls import SUBSESSION
+from perdure.log.resuming import pending_of
+from perdure.log.status import is_halted
+from perdure.loop import PendingCall
+from perdure.tools import ToolSet
+
+
+class Branch(NamedTuple):
+    """A session of a run: its own, or that of a sub-agent."""
+
+    path: tuple[str, ...]
+    """The calls that lead to it."""
+    session: Session
+
+
+class Waiting(NamedTuple):
+    """A call that has no output, for whoever can do something about it."""
+
+    call: PendingCall
+    why: str
+    since: str
+    """A timestamp; empty if nothing on the record says."""
+    todo: tuple[tuple[str, ...], ...] = ()
+    """The commands that answer it, each word by word."""
+    told: str = ""
+    """What it was told and the run has not taken up."""
+
+
+class Waits(NamedTuple):
+    """A message in an inbox."""
+
+    id: str
+    session: str
+    told: Told | None
+
+    @property
+    def call_id(self) -> str:
+        """The call it is about; empty if it is about none."""
+        told = self.told
+        return "" if told is None or isinstance(told, Cancel | Retry) else told.call_id
+
+    @property
+    def says(self) -> str:
+        """The message in a few words."""
+        return _says(self.told)
+
+
+class Seen(NamedTuple):
+    """All that there is to show of a run."""
+
+    state: RunState
+    tree: tuple[Branch, ...]
+    """Its sessions, its own first."""
+    waiting: tuple[Waiting, ...]
+    inbox: tuple[Waits, ...]
+    """What it was told and has not taken up."""
+
+
+async def look_at(store: Store, run_id: str) -> Seen:
+    """A run, the calls that wait in its tree, and what it was told and has not taken up.
+
+    Raises:
+        NoRun: There is none of this id.
+    """
+    root = Branch((), await read_run(store, await find_run(store, run_id)))
+    tree = [one async for one in _tree(store, root)]
+    inbox = tuple(
+        [
+            Waits(message.id, session.id, decode_told(message))
+            for _, session in tree
+            for message in await store.unconsumed(session.id)
+        ]
+    )
+    sessions = {session.id: session for _, session in tree}
+    pending = tuple(_pending(root, sessions))
+    waiting = tuple(
+        _waiting(run_id, one, sessions[one.session], root=root.session.id) for one in pending
+    )
+    told = tuple(_with_told(one, inbox) for one in waiting)
+    return Seen(state_of(root.session, pending), tuple(tree), told, inbox)
+
+
+async def _tree(store: Store, branch: Branch) -> AsyncIterator[Branch]:
+    """A session, and those of the sub-agents that its calls began."""
+    yield branch
+    for entry in branch.session.path():
+        if not isinstance(entry, LinkEntry) or entry.rel != SUBSESSION:
+            continue
+        try:
+            child = await read_run(store, entry.session)
+        except NoSession:  # a crash came before it was made
+            continue
+        async for one in _tree(store, Branch((*branch.path, entry.call_id), child)):
+            yield one
+
+
+def _pending(branch: Branch, sessions: Mapping[str, Session]) -> Iterator[PendingCall]:
+    """The calls without an output, those of a sub-agent behind the call that waits for it."""
+    path, session = branch
+    view = session.view()
+    for one in pending_of(view, session, ToolSet()):
+        yield msgspec.structs.replace(one, path=path)
+        child = sessions.get(child_of(view, one.call.call_id))
+        if child is not None:
+            yield from _pending(Branch((*path, one.call.call_id), child), sessions)
+
+
+# --- a call that waits -------------------------------------------------------------------------
+
+
+def _waiting(run_id: str, pending: PendingCall, session: Session, *, root: str) -> Waiting:
+    call = session.view().calls.open[pending.call.call_id]
+    place = () if session.id == root else ("--session", session.id)
+    last = call.last_dispatch
+    since = last.ts if last is not None else ""
+    if call.state == "held":
+        since = call.decisions[-1].ts
+    todo = tuple(
+        ("perdure", "runs", verb, run_id, call.call_id, *place, *rest)
+        for verb, *rest in _todo(call)
+    )
+    return Waiting(pending, _why(call), since, todo)
+
+
+def _why(call: Call) -> str:
+    reason = f": {call.reason}" if call.reason else ""
+    if call.suspended:
+        child = (call.decisions[-1].wait or {}).get("kind") == CHILD
+        return "waits for its agent, which waits for something" if child else "its tool waits"
+    if call.state == "held":
+        return f"is held{reason}"
+    if is_halted(call):
+        return "may have run: it was dispatched, and nobody knows what came of it"
+    if call.state == "in_flight":
+        return "was cut off; it runs again, as its effect allows, when the run is driven"
+    if call.state == "never_started":
+        return "has not started; it does when the run is driven"
+    return "is decided; it gets its output when the run is driven"
+
+
+def _todo(call: Call) -> Iterator[tuple[str, ...]]:
+    """What can be done about a call: a verb, and its options."""
+    if call.state == "held" and not call.suspended:
+        yield ("approve",)
+        yield "deny", "--reason", "TEXT"
+    elif is_halted(call):
+        last = call.last_dispatch
+        needs_age = last is not None and last.lasts is None
+        yield "resolve", "--output", "TEXT"
+        yield ("resolve", "--never-ran", *(("--min-age", "SECONDS") if needs_age else ()))
+
+
+def _with_told(one: Waiting, inbox: Sequence[Waits]) -> Waiting:
+    """A call with what it was told, which nobody has to tell it again."""
+    for message in inbox:
+        if (message.session, message.call_id) == (one.call.session, one.call.call.call_id):
+            return one._replace(told=message.says, todo=())
+    return one
+
+
+def _says(told: Told | None) -> str:
+    who = f" by {told.who}" if told is not None and told.who else ""
+    match told:
+        case Approve():
+            return f"{told.call_id} approved{who}"
+        case Deny():
+            return f"{told.call_id} denied{who}"
+        case Resolve():
+            said = told.output if told.output is not None else "it never ran"
+            return f"{told.call_id} resolved{who}: {said}"
+        case Cancel():
+            return f"cancelled{who}"
+        case Retry():
+            return f"told to go on{who}"
+        case Late():
+            return f"what {told.call_id} gave, late"
+        case NotStarted():
+            return f"{told.call_id} did not start"
+        case None:
+            return "something nobody knows"

@@ -1,0 +1,73 @@
+"""What chaos has found, in the smallest form that shows it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+
+from perdure import Runs
+from perdure.log.leases import take_lease
+from perdure.log.store import Lease
+from perdure.stores.memory import MemoryStore
+from perdure.testing.chaos_simulated import simulate
+from perdure.testing.chaos_store import Fault, Faults, faulted
+from perdure.testing.store_kit import header
+from tests.chaos import agents
+
+
+async def _never() -> None:
+    raise AssertionError
+
+
+class Deaf(MemoryStore):
+    """Loses a cancellation, as drivers of databases do now and then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.renewing = asyncio.Event()
+
+    async def renew(self, lease: Lease) -> Lease:
+        self.renewing.set()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(60)
+        return await super().renew(lease)
+
+
+async def test_a_lease_is_given_back_although_a_store_loses_the_cancellation() -> None:
+    store = Deaf()
+    made = header("s")
+    await store.create(made)
+    held = await take_lease(store, "s", holder="us", seconds=0.03)
+    held.keep()
+    await store.renewing.wait()
+    async with asyncio.timeout(10):
+        await held.release()
+    _ = await store.lease("s", holder="somebody else")
+
+
+def test_a_run_that_waits_says_so_whatever_ended_its_last_drive() -> None:
+    for number in range(4, 9):
+        store = MemoryStore()
+        leases: list[Lease] = []
+        ask_for = functools.partial(_ask_for, store, leases)
+        if simulate(ask_for, Fault(number, "before"), patience=20) == "killed":
+            assert asyncio.run(_look_again(store, leases)) == ("input_required", ["r"])
+
+
+async def _ask_for(store: MemoryStore, leases: list[Lease], faults: Faults) -> str:
+    own = faulted(store, faults, on_lease=leases.append)
+    return (await agents.held().with_(store=own).run("Go.", run_id="r")).status
+
+
+async def _look_again(store: MemoryStore, leases: list[Lease]) -> tuple[str, list[str]]:
+    """How the record says that the run stands, after a drive that found nothing to do."""
+    for lease in leases:
+        await store.release(lease)
+    runs = Runs(store)
+    while await _ask_for(store, leases, Faults(None, _never)) == "halted":
+        for one in (await runs.get("r")).pending:
+            if one.reason == "aborted":
+                await runs.resolve("r", one.call.call_id, output="resolved")
+    listed = await runs.list(status="input_required")
+    return (await runs.get("r")).status, [one.run_id for one in listed]

@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
@@ -129,6 +130,11 @@ CASES = {
     ),
     "no status": Case((*RAN, told("KeyError: 1")), {"c": "ok"}, broken="no defined status"),
     "nobody was told": Case(RAN, {"c": "ok"}, broken="no defined status"),
+    "the record says otherwise": Case(
+        (*RAN, msgspec.structs.replace(told("halted"), recorded="failed"), DONE),
+        {"c": "ok"},
+        broken="told 'halted', and its record says 'failed'",
+    ),
     "stuck": Case((*RAN, told("halted")), {"c": "ok"}, broken="ended 'halted'"),
 }
 

@@ -64,6 +64,7 @@ def judge(evidence: Evidence, *, died: Sequence[str], expected: str, session: st
     firings = tuple(_firings(evidence))
     broken = [
         *_of_status(status, expected),
+        *_of_record(told),
         *(one for firing in firings for one in _of_firing(evidence, firing)),
         *evidence.faults,
     ]
@@ -85,6 +86,12 @@ def _of_status(status: str, expected: str) -> Iterator[str]:
         yield f"it ended {status!r}, and undisturbed it ends {expected!r}"
 
 
+def _of_record(told: Sequence[Line]) -> Iterator[str]:
+    for line in told:
+        if line.recorded and line.recorded != line.status:
+            yield f"its caller was told {line.status!r}, and its record says {line.recorded!r}"
+
+
 def _firings(evidence: Evidence) -> Iterator[Firings]:
     by_call: dict[str, list[Line]] = {}
     for line in evidence.lines:
@@ -96,10 +103,23 @@ def _firings(evidence: Evidence) -> Iterator[Firings]:
             tool=lines[0].tool,
             effect=lines[0].effect,
             call_id=call_id,
-            entered=len(lines),
+            entered=_entries(evidence, call_id, lines),
             keys=frozenset(line.key for line in lines),
             committed=evidence.commits[call_id] if transactional else None,
         )
+
+
+def _entries(evidence: Evidence, call_id: str, entered: Sequence[Line]) -> int:
+    """How often a call may have taken effect.
+
+    An attempt that died in its tool took none if a reconciler says so, and it is asked before the
+    next: so of those that did not end, the last alone counts.
+    """
+    if not entered[0].vouched:
+        return len(entered)
+    ended = [one for one in evidence.lines if one.call_id == call_id and one.phase == "left"]
+    lives = {one.life for one in ended}
+    return len(lives) + (entered[-1].life not in lives)
 
 
 def _of_firing(evidence: Evidence, firing: Firings) -> Iterator[str]:
@@ -143,7 +163,7 @@ def _lost(evidence: Evidence, told: Sequence[Line]) -> Iterator[str]:
 
 def _is_real(evidence: Evidence, call_id: str, output: str) -> bool:
     own = [line for line in evidence.lines if line.call_id == call_id]
-    if evidence.rewrites or own[0].effect == "transactional":
+    if evidence.rewrites or own[0].vouched or own[0].effect == "transactional":
         return True
     if any(line.phase == "raised" for line in own):
         return True

@@ -32,6 +32,8 @@ class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
         key: Its idempotency key.
         output: What the tool gave, as text; what the run's caller was told.
         status: What the run's caller was told.
+        recorded: How the run stood by its record when its caller was told.
+        vouched: The tool has a reconciler, which knows whether an attempt took effect.
         lease: The lease.
         writes: What a process wrote, in order.
     """
@@ -45,6 +47,8 @@ class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
     key: str = ""
     output: str | None = None
     status: str = ""
+    recorded: str = ""
+    vouched: bool = False
     lease: tuple[str, int, str, str] | None = None
     writes: tuple[str, ...] = ()
 

@@ -25,6 +25,7 @@ from perdure.runs import Runs
 from perdure.testing.chaos_ledger import EffectLedger, Line, lease_line
 from perdure.testing.chaos_store import Faults, faulted
 from perdure.tools import AsyncTx, Call, Tool, ToolResult, Transaction, Tx, as_tool, wrap
+from perdure.tools.tool import reconciler_of
 from perdure.wire import text_of
 
 ROUNDS = 12
@@ -68,7 +69,7 @@ async def live(agent: Agent[object], store: Store, life: Life) -> str:
     runs = Runs(own)
     status, before = "", ""
     for _ in range(ROUNDS):
-        before, status = status, await _asked(watched, life)
+        before, status = status, await _asked(watched, runs, life)
         if status not in (*WAITING, "failed", "aborted", "running"):
             break
         told = await _answer_all(runs, life) if status in WAITING else True
@@ -80,19 +81,27 @@ async def live(agent: Agent[object], store: Store, life: Life) -> str:
     return status
 
 
-async def _asked(agent: Agent[object], life: Life) -> str:
+async def _asked(agent: Agent[object], runs: Runs, life: Life) -> str:
     """Ask for the run; its status, as its caller learns it."""
-    text = ""
+    text, recorded = "", ""
     try:
         result = await agent.run(life.input, run_id=life.run)
         status, text = str(result.status), result.text
+        recorded = (await runs.get(life.run)).status
     except Exception as error:  # noqa: BLE001 - whatever else it is, it is no status
         cause = cause_of(error)
         status = "failed" if cause is not None else f"{type(error).__name__}: {error}"
         text = str(cause or "")
     await life.faults.breathe()
     life.ledger.write(
-        Line(run=life.run, phase="told", life=life.number, status=status, output=text)
+        Line(
+            run=life.run,
+            phase="told",
+            life=life.number,
+            status=status,
+            recorded=recorded,
+            output=text,
+        )
     )
     return status
 
@@ -192,6 +201,7 @@ def _watched_tool(tool: Tool, life: Life) -> Tool:
             effect=call.effect,
             call_id="/".join((*_path.get(), call.id)),
             key=call.idempotency_key,
+            vouched=reconciler_of(tool) is not None,
         )
         await life.faults.around(f"enter {call.name}", _writing(life, line))
         try:

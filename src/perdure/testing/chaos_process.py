@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import importlib
 import os
 import select
@@ -133,6 +134,8 @@ def _obey(order: Order, agents: dict[str, Agent[object]]) -> Reply:
             sys.path[:] = [*order.path, *(one for one in sys.path if one not in order.path)]
             agents[order.target] = load_agent(order.target)
             open_store(order.store)  # what it imports, it imports once
+            gc.collect()
+            gc.freeze()  # pages that nobody touches are not copied
     except Exception:  # noqa: BLE001 - the other side shows it
         return Reply(ended="hung", error=traceback.format_exc())
     return _forked(order, agents[order.target])

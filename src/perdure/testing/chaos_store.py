@@ -94,10 +94,13 @@ class FaultStore:
     lease are not counted: they happen when time passes.
     """
 
-    def __init__(self, inner: Store, faults: Faults, on_lease: OnLease) -> None:
+    def __init__(
+        self, inner: Store, faults: Faults, on_lease: OnLease, seconds: float | None
+    ) -> None:
         self.inner = inner
         self.faults = faults
         self._on_lease = on_lease
+        self._seconds = seconds
 
     # --- the log -------------------------------------------------------------------------
 
@@ -153,7 +156,7 @@ class FaultStore:
 
     async def lease(self, root: str, *, holder: str, seconds: float = 30.0) -> Lease:
         async def take() -> Lease:
-            lease = await self.inner.lease(root, holder=holder, seconds=seconds)
+            lease = await self.inner.lease(root, holder=holder, seconds=self._seconds or seconds)
             self._on_lease(lease)
             return lease
 
@@ -198,7 +201,17 @@ class FaultStore:
         """Nothing: whoever opened the inner store closes it."""
 
 
-def faulted(inner: Store, faults: Faults, *, on_lease: OnLease) -> FaultStore:
+def nobody_hears(lease: Lease) -> None:
+    """Of leases that lapse by themselves."""
+
+
+def faulted(
+    inner: Store,
+    faults: Faults,
+    *,
+    on_lease: OnLease = nobody_hears,
+    seconds: float | None = None,
+) -> FaultStore:
     """A store with faults, that offers what the inner one does beside the protocol too.
 
     Args:
@@ -206,6 +219,7 @@ def faulted(inner: Store, faults: Faults, *, on_lease: OnLease) -> FaultStore:
         faults: Where the process ends.
         on_lease: Hears of every lease that is taken, so that somebody can let a dead process's
             lapse.
+        seconds: How long leases hold, if not as long as they are asked for.
     """
     extra = {
         name: _through(name)
@@ -215,7 +229,7 @@ def faulted(inner: Store, faults: Faults, *, on_lease: OnLease) -> FaultStore:
         and inspect.iscoroutinefunction(getattr(inner, name))
     }
     kind = type("FaultStore", (FaultStore,), extra)  # whoever looks for a capability finds it
-    return kind(inner, faults, on_lease)
+    return kind(inner, faults, on_lease, seconds)
 
 
 def _through(name: str) -> Callable[..., Awaitable[object]]:

@@ -90,6 +90,10 @@ async def test_a_model_that_never_says_loses_nothing_and_one_that_refuses_says_s
 ):
     request = ModelRequest(settings=Request(), input=Items.of([user("hi")]))
     assert losses_of(ScriptedModel(["x"]), request) == ()
+    elsewhere = ModelRequest(
+        settings=Request(), input=request.input, via=Losing(ScriptedModel(["x"]))
+    )
+    assert [loss.at for loss in losses_of(ScriptedModel(["x"]), elsewhere)] == ["input[0]"]
 
     class Refusing(Losing):
         def losses(self, request: ModelRequest) -> tuple[Loss, ...]:

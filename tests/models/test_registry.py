@@ -10,6 +10,7 @@ import pytest
 from perdure.errors import ConfigError, MissingKey, UnknownModel
 from perdure.loop.model import collect
 from perdure.models import OpenResponses, Resolved, register, registry, resolve, schemes
+from perdure.models.catalogue import key_variables
 from perdure.testing import ScriptedModel
 from tests.models.servers import COMPLETED, RawServer, request, sse
 
@@ -97,3 +98,16 @@ def test_importing_models_loads_no_http_client() -> None:
     code = "import sys, perdure.models; print('aiohttp' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize(
+    ("scheme", "variables"),
+    [
+        ("openai", ("OPENAI_API_KEY",)),
+        ("google", ("GEMINI_API_KEY", "GOOGLE_API_KEY")),
+        ("groq", ("GROQ_API_KEY",)),
+        ("nobody", ()),
+    ],
+)
+def test_the_variables_of_a_schemes_key(scheme: str, variables: tuple[str, ...]) -> None:
+    assert key_variables(scheme) == variables

@@ -35,9 +35,6 @@ FAILED, UNUSABLE = 1, 2
 LONGEST = 400
 """The most characters to show of what a server says."""
 
-_KEYS = {"openai": "OPENAI_API_KEY", "openresponses": "OPENRESPONSES_API_KEY"}
-"""The variable that holds the key of a model, by the scheme of its string."""
-
 
 class Problem(NamedTuple):
     """What went wrong."""
@@ -143,10 +140,13 @@ def _after_failure(error: ModelError, model: str) -> str:
 
 
 def _about_key(model: str) -> str:
-    variable = _KEYS.get(model.partition(":")[0])
-    if variable is None:
-        return "check the key of this model"
-    return f"check {variable}" if os.environ.get(variable) else f"set {variable}"
+    from perdure.models.catalogue import key_variables
+
+    variables = key_variables(model.partition(":")[0])
+    held = next((variable for variable in variables if os.environ.get(variable)), None)
+    if held is not None:
+        return f"check {held}"
+    return f"set {variables[0]}" if variables else "check the key of this model"
 
 
 def _address(model: str) -> str:

@@ -35,8 +35,13 @@ def losses_of(model: Model, request: ModelRequest) -> tuple[Loss, ...]:
     """What a model says that a request to it leaves out; nothing if it never says.
 
     A request that the model refuses leaves nothing out: sending it raises.
+
+    Args:
+        model: Who is asked.
+        request: The request. A model that it goes to in place of that one (`via`) is asked instead.
     """
-    ask = cast("Callable[[ModelRequest], tuple[Loss, ...]] | None", getattr(model, "losses", None))
+    asked: object = request.via or model
+    ask = cast("Callable[[ModelRequest], tuple[Loss, ...]] | None", getattr(asked, "losses", None))
     if ask is None:
         return ()
     try:

@@ -19,11 +19,10 @@ from perdure.models.anthropic_request import PROVIDER, Messages
 from perdure.models.anthropic_settings import Seen, settings_members, takes_inline_system
 from perdure.models.anthropic_stream import MessageAssembler
 from perdure.models.body import Body
-from perdure.models.client import Exchange, Hooks, Key, ModelClient, Timeouts
+from perdure.models.client import Exchange, Hooks, HttpClient, Key, ModelClient, Timeouts
 from perdure.models.content import json_text, members_of, text_of_raw
 from perdure.models.decoding import AnswerDecoder, last_response, whole_answer
 from perdure.models.heads import Head, head_of, opened
-from perdure.models.keyed import KeyedClient, as_class
 from perdure.models.losses import Loss, Lost
 from perdure.models.registry import Resolved, key_from, register
 from perdure.models.stream import EventStream
@@ -135,8 +134,8 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes, *, now: float)
     code = text_of_raw(details.get("error_code")) or error.code
     spent = "credit balance" in error.message or (code or "").endswith("spend_limit_reached")
     if spent or error.type == "billing_error":
-        return as_class(QuotaExhausted, error, code=code)
-    return as_class(type(error), error, code=code)
+        return failures.as_class(QuotaExhausted, error, code=code)
+    return failures.as_class(type(error), error, code=code)
 
 
 # --- the client ----------------------------------------------------------------
@@ -188,7 +187,7 @@ class Anthropic(ModelClient):
             own["anthropic-beta"] = ",".join(betas)
         self._clock = clock
         self._ids = ids
-        self._client = KeyedClient(
+        self._client = HttpClient(
             base_url,
             api_key=api_key or key_from(PROVIDER, "ANTHROPIC_API_KEY"),
             key_header="x-api-key",

@@ -25,20 +25,19 @@ from perdure.loop.model import ModelRequest
 from perdure.models import failures
 from perdure.models.bedrock_client import (
     Credentials,
-    SigningClient,
     default_credentials,
     default_region,
+    signer_of,
 )
 from perdure.models.bedrock_events import EventStreamParser
 from perdure.models.bedrock_request import PROVIDER, Converse
 from perdure.models.bedrock_settings import Seen, is_claude, settings_members
 from perdure.models.bedrock_stream import ConverseAssembler
 from perdure.models.body import Body
-from perdure.models.client import Exchange, Hooks, Key, ModelClient, Timeouts
+from perdure.models.client import Exchange, Hooks, HttpClient, Key, ModelClient, Timeouts
 from perdure.models.content import json_text, model_named
 from perdure.models.decoding import AnswerDecoder, last_response, whole_answer
 from perdure.models.heads import Head, head_of, opened
-from perdure.models.keyed import as_class
 from perdure.models.losses import Loss, Lost
 from perdure.models.registry import Resolved, register
 from perdure.models.stream import EventStream
@@ -178,7 +177,7 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes, *, now: float)
         cls = _NAMED[code]
     elif status == 400 and any(words in said for words in _TOO_LONG):
         cls = ContextTooLong
-    return as_class(cls, error, code=code)
+    return failures.as_class(cls, error, code=code)
 
 
 # --- the client ----------------------------------------------------------------
@@ -237,12 +236,11 @@ class Bedrock(ModelClient):
         def region_of() -> str:
             return region or default_region()
 
-        self._client = SigningClient(
+        self._client = HttpClient(
             base_url or (lambda: f"https://bedrock-runtime.{region_of()}.amazonaws.com"),
             api_key=api_key or (lambda: os.environ.get("AWS_BEARER_TOKEN_BEDROCK")),
-            region=region_of,
-            credentials=credentials or default_credentials,
             refusal=refusal,
+            signer=signer_of(credentials or default_credentials, region_of),
             headers=headers,
             user_agent=user_agent,
             timeouts=timeouts,

@@ -7,17 +7,12 @@ import hashlib
 import os
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import Protocol, cast
 
-from perdure.clock import Clock
 from perdure.errors import ConfigError, MissingKey
 from perdure.models.bedrock_events import load
 from perdure.models.body import Body
-from perdure.models.client import Hooks, HttpClient, HttpRequest, Key, Timeouts
-from perdure.models.keyed import KeyedClient, Refusal
-
-if TYPE_CHECKING:
-    from perdure.models.transport import Answer
+from perdure.models.client import Signature, Signer
 
 SERVICE = "bedrock"
 """What signatures are made for; the address says bedrock-runtime."""
@@ -84,64 +79,26 @@ def default_credentials() -> Credentials:
     return found.get_frozen_credentials()
 
 
-class _Signing(dict[str, str]):
-    """Headers that hold secrets, and the credentials to sign with."""
-
-    credentials: Credentials | None = None
-
-
-class SigningClient(KeyedClient):
-    """Sends requests that are signed, unless they carry a key.
+def signer_of(credentials: Callable[[], Credentials], region: Callable[[], str]) -> Signer:
+    """What signs the requests of a client.
 
     Args:
+        credentials: Gives what to sign with, on a thread, for each request.
         region: Gives the region to sign for.
-        credentials: Gives what to sign with, on a thread, for each request without a key.
     """
 
-    def __init__(
-        self,
-        base_url: str | Callable[[], str],
-        *,
-        api_key: Key | None,
-        region: Callable[[], str],
-        credentials: Callable[[], Credentials],
-        refusal: Refusal,
-        headers: Mapping[str, str] | None,
-        user_agent: str | None,
-        timeouts: Timeouts | None,
-        hooks: Hooks | None,
-        clock: Clock | None,
-    ) -> None:
-        super().__init__(
-            base_url,
-            api_key=api_key,
-            key_header="Authorization",
-            refusal=refusal,
-            headers=headers,
-            user_agent=user_agent,
-            timeouts=timeouts,
-            hooks=hooks,
-            clock=clock,
-        )
-        self._region = region
-        self._credentials = credentials
+    async def signer() -> Signature:
+        found = await asyncio.to_thread(credentials)
 
-    async def _both_headers(self, accept: str) -> tuple[dict[str, str], dict[str, str]]:
-        shown, found = await HttpClient._both_headers(self, accept)
-        secret = _Signing(found)
-        if not any(name.lower() == "authorization" for name in secret):
-            secret.credentials = await asyncio.to_thread(self._credentials)
-            if secret.credentials.token:
-                secret["X-Amz-Security-Token"] = secret.credentials.token
-        return shown, secret
+        def sign(url: str, body: Body) -> Mapping[str, str]:
+            return signature(url, body, found, region())
 
-    async def _post(self, request: HttpRequest, secret: dict[str, str], body: Body) -> Answer:
-        if isinstance(secret, _Signing) and secret.credentials is not None:
-            secret = secret | signature(request.url, body, secret.credentials, self._region())
-        return await super()._post(request, secret, body)
+        return sign
+
+    return signer
 
 
-class _Signer(Protocol):
+class _SigV4(Protocol):
     def add_auth(self, request: _Signed) -> None: ...
 
 
@@ -162,5 +119,5 @@ def signature(url: str, body: Body, credentials: Credentials, region: str) -> di
         "_Signed",
         load("awsrequest").AWSRequest(method="POST", url=str(URL(url)), headers=headers),
     )
-    cast("_Signer", load("auth").SigV4Auth(credentials, SERVICE, region)).add_auth(request)
+    cast("_SigV4", load("auth").SigV4Auth(credentials, SERVICE, region)).add_auth(request)
     return {name: value for name, value in request.headers.items() if name != "Content-Type"}

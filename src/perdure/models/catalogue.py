@@ -86,6 +86,11 @@ def providers() -> tuple[Provider, ...]:
     return tuple(known[scheme] for scheme in sorted(known))
 
 
+def key_variables(scheme: str) -> tuple[str, ...]:
+    """The variables that may hold the key of a scheme's models, in order; none if it is unknown."""
+    return next((one.keys for one in providers() if one.scheme == scheme), ())
+
+
 def _own() -> tuple[Provider, ...]:
     return tuple(
         Provider(

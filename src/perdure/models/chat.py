@@ -40,7 +40,6 @@ from perdure.models.client import Exchange, Hooks, HttpClient, Key, ModelClient,
 from perdure.models.content import json_text
 from perdure.models.decoding import last_response, whole_answer
 from perdure.models.heads import Head, head_of
-from perdure.models.keyed import KeyedClient
 from perdure.models.losses import Loss, Lost
 from perdure.models.registry import Resolved, key_from, register
 from perdure.models.stream import EventStream
@@ -172,7 +171,7 @@ class Chat(ModelClient):
         self.dialect = dialect
         self._clock = clock
         self._ids = ids
-        self._client = _Client(
+        self._client = HttpClient(
             base_url,
             api_key=api_key,
             key_header=dialect.key_header,
@@ -212,15 +211,6 @@ class Chat(ModelClient):
     def losses(self, request: ModelRequest) -> tuple[Loss, ...]:
         """What of `request` the service does not get, or gets in another form."""
         return losses(request, dialect=self.dialect)
-
-
-class _Client(KeyedClient):
-    """A client whose key goes where its service wants it."""
-
-    async def _both_headers(self, accept: str) -> tuple[dict[str, str], dict[str, str]]:
-        if self._key_header:
-            return await super()._both_headers(accept)
-        return await HttpClient._both_headers(self, accept)
 
 
 _PATH = "/chat/completions"

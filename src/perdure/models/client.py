@@ -6,13 +6,13 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
 
 from perdure.clock import Clock, SystemClock
-from perdure.errors import ConfigError, ModelError
+from perdure.errors import ConfigError, ModelError, Rejected
 from perdure.models.body import Body
 from perdure.models.failures import refusal, scrub
 
@@ -30,6 +30,24 @@ ErrorT = TypeVar("ErrorT", bound=ModelError)
 
 Key = str | Callable[[], str | None] | Callable[[], Awaitable[str | None]]
 """An API key, or what gives it: it is asked for each request."""
+
+
+class Refusal(Protocol):
+    """What makes the error of an answer that is not a success."""
+
+    def __call__(
+        self, status: int, headers: Mapping[str, str], body: bytes, *, now: float
+    ) -> Rejected: ...
+
+
+Signature = Callable[[str, Body], Mapping[str, str]]
+"""Gives the headers that sign a request, from its address and its body."""
+
+Signer = Callable[[], Awaitable[Signature]]
+"""Gives the signature of a request that carries no key; it is asked for each.
+
+It raises `ConfigError` if there is nothing to sign with.
+"""
 
 _SECRET_HEADER = re.compile(r"auth|key|token|secret|cookie", re.IGNORECASE)
 
@@ -137,11 +155,15 @@ class HttpClient:
     Args:
         base_url: What paths are appended to, or a function that gives it for each request.
         api_key: The key, if one is needed.
-        headers: Headers of every request. They win over those that the client makes.
+        headers: Headers of every request. They win over those that the client makes; where one of
+            them authorizes, no key is asked for.
         user_agent: What the client calls itself.
         timeouts: The limits of each request.
         hooks: Functions to call around each request.
         clock: Where the time comes from.
+        key_header: The header of the key; empty for `Authorization`, as a bearer.
+        refusal: What makes the error of an answer that is not a success.
+        signer: What signs the requests that carry no key.
 
     Raises:
         ConfigError: `base_url` is not the URL of an HTTP server, or a header cannot be sent.
@@ -157,13 +179,21 @@ class HttpClient:
         timeouts: Timeouts | None,
         hooks: Hooks | None,
         clock: Clock | None,
+        key_header: str = "",
+        refusal: Refusal = refusal,
+        signer: Signer | None = None,
     ) -> None:
         if isinstance(base_url, str):
             _check_url(base_url)
         self._base_url = base_url
-        self._api_key = api_key
         self._headers = dict(headers or {})
         _check_headers(self._headers)
+        given = {name.lower() for name in self._headers}
+        self._authorized = not given.isdisjoint({"authorization", key_header.lower()})
+        self._api_key = None if self._authorized else api_key
+        self._key_header = key_header
+        self._refusal = refusal
+        self._signer = signer
         self._user_agent = user_agent
         self._timeouts = timeouts or Timeouts()
         self._hooks = hooks or Hooks()
@@ -178,10 +208,12 @@ class HttpClient:
             ModelError: There was no answer, or the server refused.
         """
         url = self._url(path)
-        headers, secret = await self._both_headers(accept)
+        headers, secret, sign = await self._both_headers(accept)
         request = HttpRequest(method="POST", url=url, headers=headers, size=body.length)
         if self._hooks.before_request is not None:
             self._hooks.before_request(request)
+        if sign is not None:
+            secret.update(sign(url, body))
         exchange = Exchange(request, self._hooks, _secrets_of(secret))
         try:
             exchange.answer = await self._post(request, secret, body)
@@ -244,7 +276,7 @@ class HttpClient:
             body = await answer.read_some(ERROR_LIMIT)
         finally:
             answer.abort()
-        raise refusal(answer.status, answer.headers, body, now=self._clock.wall() / 1e9)
+        raise self._refusal(answer.status, answer.headers, body, now=self._clock.wall() / 1e9)
 
     def _url(self, path: str) -> str:
         base = self._base_url
@@ -254,8 +286,10 @@ class HttpClient:
         address, mark, query = base.partition("?")
         return f"{address.rstrip('/')}{path}{mark}{query}"
 
-    async def _both_headers(self, accept: str) -> tuple[dict[str, str], dict[str, str]]:
-        """The headers to show, and those that hold secrets."""
+    async def _both_headers(
+        self, accept: str
+    ) -> tuple[dict[str, str], dict[str, str], Signature | None]:
+        """The headers to show, those that hold secrets, and what signs the request if anything."""
         headers = {
             "Content-Type": "application/json",
             "Accept": accept,
@@ -264,12 +298,19 @@ class HttpClient:
         }
         key = await self._key()
         if key:
-            headers["Authorization"] = f"Bearer {key}"
+            headers[self._key_header or "Authorization"] = (
+                key if self._key_header else f"Bearer {key}"
+            )
         given = {name.lower() for name in self._headers}
         every = {name: value for name, value in headers.items() if name.lower() not in given}
         every.update(self._headers)
-        secret = {name: value for name, value in every.items() if _SECRET_HEADER.search(name)}
-        return {n: v for n, v in every.items() if n not in secret}, secret
+        secret = {
+            name: value for name, value in every.items() if _is_secret(name, self._key_header)
+        }
+        sign = None
+        if self._signer is not None and not (key or self._authorized):
+            sign = await self._signer()
+        return {n: v for n, v in every.items() if n not in secret}, secret, sign
 
     async def _key(self) -> str | None:
         key = self._api_key
@@ -293,6 +334,10 @@ class ModelClient:
     async def aclose(self) -> None:
         """Close the connections that the running event loop keeps. The client stays usable."""
         await self._client.aclose()
+
+
+def _is_secret(name: str, key_header: str) -> bool:
+    return name == key_header or _SECRET_HEADER.search(name) is not None
 
 
 def _secrets_of(headers: Mapping[str, str]) -> tuple[str, ...]:

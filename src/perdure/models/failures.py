@@ -10,12 +10,14 @@ import html
 import re
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import NamedTuple, cast
+from typing import NamedTuple, TypeVar, cast
 
 import msgspec
 
 from perdure.errors import PerdureError, Rejected, rejection
 from perdure.wire.errors import describing_headers, rejected, retry_after, type_of
+
+RejectedT = TypeVar("RejectedT", bound=Rejected)
 
 CLIP = 400
 """The most characters of a body that is not JSON to quote."""
@@ -52,6 +54,21 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes, *, now: float)
         param=said.param,
         retry_after=retry_after(headers, now=now),
         headers=describing_headers(headers),
+    )
+
+
+def as_class(
+    cls: type[RejectedT], error: Rejected, *, code: str | None, retry_after: float | None = None
+) -> RejectedT:
+    """An error as one of another class, with another code, or with a wait where it has none."""
+    return cls(
+        error.message,
+        status=error.status,
+        type=error.type,
+        code=code,
+        param=error.param,
+        retry_after=retry_after if error.retry_after is None else error.retry_after,
+        headers=error.headers,
     )
 
 

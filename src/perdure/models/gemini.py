@@ -21,14 +21,13 @@ from perdure.errors import AuthFailed, ContextTooLong, QuotaExhausted, Rejected
 from perdure.loop.model import ModelRequest
 from perdure.models import failures
 from perdure.models.body import Body
-from perdure.models.client import Exchange, Hooks, Key, ModelClient, Timeouts
+from perdure.models.client import Exchange, Hooks, HttpClient, Key, ModelClient, Timeouts
 from perdure.models.content import json_text, members_of, model_named, text_of_raw
 from perdure.models.decoding import AnswerDecoder, last_response, whole_answer
 from perdure.models.gemini_request import PROVIDER, Contents
 from perdure.models.gemini_settings import settings_members, version
 from perdure.models.gemini_stream import ResponseAssembler
 from perdure.models.heads import Head, head_of, opened
-from perdure.models.keyed import KeyedClient, as_class
 from perdure.models.losses import Loss, Lost
 from perdure.models.registry import Resolved, key_from, register
 from perdure.models.stream import EventStream
@@ -168,7 +167,7 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes, *, now: float)
         cls = AuthFailed
     elif status == 400 and "exceeds the maximum number of tokens" in error.message:
         cls = ContextTooLong
-    return as_class(cls, error, code=code, retry_after=delay)
+    return failures.as_class(cls, error, code=code, retry_after=delay)
 
 
 def _details(body: bytes) -> list[_Detail]:
@@ -226,7 +225,7 @@ class Gemini(ModelClient):
     ) -> None:
         self._clock = clock
         self._ids = ids
-        self._client = KeyedClient(
+        self._client = HttpClient(
             base_url,
             api_key=api_key or key_from(PROVIDER, "GEMINI_API_KEY", "GOOGLE_API_KEY"),
             key_header="x-goog-api-key",

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Generic, Literal, cast
 from perdure.errors import NoOutput, PerdureError, RunFailed
 from perdure.loop import DriveHandle, Items, PendingCall, RunEnd, Transcript
 from perdure.loop.events import answer_in
-from perdure.loop.usage import NO_USAGE
 from perdure.wire import Item, Usage
 
 if TYPE_CHECKING:
@@ -130,8 +129,6 @@ def read_result(handle: DriveHandle, plan: Plan[PlanT] | None) -> RunResult[Plan
 def typed_result(end: RunEnd, plan: Plan[PlanT], transcript: Items) -> RunResult[PlanT]:
     """The result of a drive that was to end in a typed answer.
 
-    An answer that was given by the final tool is an answer: the run is done, and not stopped.
-
     Args:
         end: How the drive ended.
         plan: What was asked for.
@@ -146,9 +143,6 @@ def typed_result(end: RunEnd, plan: Plan[PlanT], transcript: Items) -> RunResult
 _CUT = frozenset({"length", "content_filter", "guard"})
 """What stopped a run whose last message is no answer."""
 
-_BY_TOOL = frozenset({"terminate", "partial_terminate", "hook"})
-"""What stops a run whose answer was given by the final tool."""
-
 
 def _typed(result: RunResult[str], plan: Plan[PlanT], transcript: Items) -> RunResult[PlanT]:
     """The result with the typed answer that the transcript ends with, if there is one."""
@@ -156,29 +150,7 @@ def _typed(result: RunResult[str], plan: Plan[PlanT], transcript: Items) -> RunR
     answered = plan.answered(transcript) if ended else None
     if answered is None:
         return _copied(result, ())
-    if answered.by_tool and result.cause in _BY_TOOL:
-        result = dataclasses.replace(result, status="done", cause="")
     return _copied(dataclasses.replace(result, text=answered.text), (plan.read(answered),))
-
-
-def recorded_result(plan: Plan[PlanT], transcript: Items) -> RunResult[PlanT] | None:
-    """The result of a run whose record ends with an answer by the final tool; else None.
-
-    A drive that a crash cut behind such an answer had nothing left to do (LOG 9).
-    """
-    answered = plan.answered(transcript)
-    if answered is None or not answered.by_tool:
-        return None
-    return RunResult(
-        run_id="",
-        status="done",
-        text=answered.text,
-        items=(),
-        pending=(),
-        turns=0,
-        usage=NO_USAGE,
-        _output=(plan.read(answered),),
-    )
 
 
 def result_of_run(

@@ -37,7 +37,7 @@ from perdure.loop import (
 )
 from perdure.output.contract import OutputT
 from perdure.prompts import Input, prompt_items
-from perdure.result import RunResult, exchange_result, read_result, recorded_result
+from perdure.result import RunResult, exchange_result, read_result
 from perdure.stream import RunStream
 from perdure.tools import ToolSet, check_transactional
 from perdure.wire import FunctionCallOutput, Item
@@ -255,20 +255,11 @@ class Session(Generic[OutputT]):
     async def continue_(self, *, trigger: Trigger | None = None) -> RunResult[OutputT]:
         """Run from the transcript as it stands. Raises as `send`, and `CannotContinue`.
 
-        Where the record ends with a typed answer that was accepted, that is the result, and the
+        Where the transcript ends with a typed answer that was accepted, that is the answer, and the
         model is not asked.
         """
         self._refuse_if_running()
-        recorded = self._answered()
-        if recorded is not None:
-            return recorded
         return await self._drive(Opening(answers=await self._replay()), trigger)
-
-    def _answered(self) -> RunResult[OutputT] | None:
-        """The typed answer that the transcript ends with, if nothing waits behind it."""
-        if self._agent.plan is None or self._pending or self._queues.steering:
-            return None
-        return recorded_result(self._agent.plan, self._transcript.snapshot())
 
     async def resume(self, *answers: Answer, trigger: Trigger | None = None) -> RunResult[OutputT]:
         """Answer every pending call, and run on.

@@ -9,7 +9,15 @@ import pytest
 
 from perdure import Agent, Request, RunFailed, tool
 from perdure.errors import ConfigError, NoOutput, OutputInvalid, OutputRefused, Overloaded
-from perdure.loop import Middleware, ModelRequest, ToolDecision, TurnInfo, approve
+from perdure.loop import (
+    Middleware,
+    ModelRequest,
+    ToolCallInfo,
+    ToolDecision,
+    ToolEnd,
+    TurnInfo,
+    approve,
+)
 from perdure.models.capabilities import Capabilities
 from perdure.output import FINAL_TOOL, Output
 from perdure.stores.memory import MemoryStore
@@ -408,6 +416,36 @@ async def test_an_answer_that_a_person_has_to_approve_ends_the_run_when_they_hav
         done = await chat.resume(approve(held.pending[0].call.call_id, by="human"))
     assert (done.status, done.output) == ("done", VALUE)
     assert len(model.requests) == 1
+
+
+async def test_a_call_that_waited_beside_the_answer_runs_and_then_the_run_is_done() -> None:
+    class AsksToLook(Middleware):
+        async def before_tool_call(self, info: ToolCallInfo) -> ToolDecision | None:
+            return ToolDecision(action="hold") if info.call.name == "look" else None
+
+    model = ScriptedModel([turn(final(), call("look", {"what": "it"}))])  # type: ignore[arg-type]
+    agent = Agent(model, output=Invoice, tools=[look], middleware=[AsksToLook()])
+    async with agent.session() as chat:
+        held = await chat.send("x")
+        assert held.status == "input_required"
+        done = await chat.resume(approve(held.pending[0].call.call_id, by="human"))
+    assert (done.status, done.output) == ("done", VALUE)
+    assert len(model.requests) == 1
+
+
+async def test_what_is_said_while_the_answer_comes_is_answered_too() -> None:
+    other = '{"number": "B", "total": 1}'
+    model = ScriptedModel([final(), final(other)])
+    async with Agent(model, output=Invoice).session() as chat:
+
+        async def hear(event: object) -> None:
+            if isinstance(event, ToolEnd) and len(model.requests) == 1:
+                chat.steer("the other one")
+
+        chat.subscribe(hear)
+        result = await chat.send("x")
+    assert (result.status, result.output) == ("done", Invoice("B", 1))
+    assert said(model.requests[1]) == ["x", "the other one"]
 
 
 async def test_a_second_answer_of_a_conversation_is_its_own() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from perdure import Agent, RunFailed, tool
 from perdure.errors import NoOutput, OutputInvalid
-from perdure.log import Filters
+from perdure.log import Filters, read_lines
 from perdure.output import FINAL_TOOL, Output
 from perdure.stores.memory import MemoryStore
 from perdure.testing import ScriptedModel, call, turn
@@ -86,3 +86,29 @@ async def test_an_answer_is_shown_as_it_comes_in_a_run_by_id_too() -> None:
         result = await stream.result()
     assert result.output == VALUE
     assert values[-1] == {"number": "A-1", "total": 4200}
+
+
+async def test_a_run_that_answered_by_the_tool_is_done_in_the_record_too() -> None:
+    store = MemoryStore()
+    await Agent(by_tool(), output=Invoice, tools=[look], store=store).run("x", run_id="r")
+    (listed,) = (await store.list(Filters(statuses=frozenset({"done"})))).sessions
+    stored = await store.read(listed.id)
+    reading = read_lines(stored.header, stored.lines)
+    assert reading.faults == ()
+    assert reading.session.status == "done"
+
+
+async def test_an_answer_beside_another_call_ends_the_run_wherever_it_crashed() -> None:
+    both = turn(call(FINAL_TOOL, INVOICE), call("look", {"what": "it"}))
+    store = MemoryStore()
+    agent = Agent(ScriptedModel([both]), output=Invoice, tools=[look], store=store)
+    assert (await agent.run("x", run_id="r")).output == VALUE
+    asked: list[int] = []
+    for keep in range(1, await size_of(store) + 1):
+        model = ScriptedModel([both, both])
+        again = agent.with_(model=model, store=await crashed(store, keep))
+        result = await again.run("x", run_id="r")
+        assert (result.status, result.output) == ("done", VALUE), keep
+        asked.append(len(model.requests))
+    assert asked[-1] == 0
+    assert asked == sorted(asked, reverse=True)

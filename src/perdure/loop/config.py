@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Literal, cast
+from typing import Literal, NamedTuple, cast
 
 from perdure.clock import Clock, Ids, RandomIds, SystemClock
 from perdure.errors import ConfigError
 from perdure.loop.middleware import Middleware
 from perdure.loop.model import Model
 from perdure.loop.retry import Retry
+from perdure.loop.transcript import Items
 from perdure.tools import Call, Elicitor, Tool, ToolResult
 from perdure.wire import ABSENT, Item, Request, is_extension
 
@@ -50,6 +51,13 @@ LateSink = Callable[[str, ToolResult], None]
 ToolProvider = Callable[[], Sequence[Tool]] | Callable[[], Awaitable[Sequence[Tool]]]
 
 
+class Limits(NamedTuple):
+    """What a drive may take of what its run may take."""
+
+    turns: int | None = None
+    seconds: float | None = None
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """What one drive runs with.
@@ -70,6 +78,8 @@ class Config:
     """The base of every request; `input`, `tools`, `store` and `stream` belong to the loop."""
     max_turns: int | None = None
     """Stop after this many turns; the batch of the last one still runs."""
+    max_seconds: float | None = None
+    """Stop when a turn ends after this many seconds. What runs then is not cut short."""
     max_parallel: int = DEFAULT_MAX_PARALLEL
     sequential: bool = False
     """Run every batch one call at a time."""
@@ -88,6 +98,9 @@ class Config:
     """What tells the driver in force from all others, for tools to hand on (LOG 2.2)."""
     keep: Callable[[Item], bool] = visible_to_model
     """Which items of the transcript the model sees; asked once for each."""
+    answered: Callable[[Items], bool] | None = None
+    """Whether a transcript ends in an answer that was given by calls. Asked after each batch, and
+    before the model is; the drive is `done` then, unless something is queued."""
     grace: float = DEFAULT_GRACE
     """Seconds a told tool has to end before it is cancelled."""
     wind_down: float = DEFAULT_WIND_DOWN
@@ -101,6 +114,8 @@ class Config:
                 raise ConfigError(f"middleware holds {one!r}; derive it from perdure.Middleware")
         if self.max_turns is not None and self.max_turns < 1:
             raise ConfigError(f"max_turns must be at least 1, got {self.max_turns}")
+        if self.max_seconds is not None and not self.max_seconds > 0:
+            raise ConfigError(f"max_seconds must be positive, got {self.max_seconds}")
         if self.max_parallel < 1:
             raise ConfigError(f"max_parallel must be at least 1, got {self.max_parallel}")
         if self.settings.previous_response_id or "conversation" in self.settings.unknown:

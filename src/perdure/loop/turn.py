@@ -2,11 +2,11 @@
 
 1. Look whether to stop. 2. `before_turn`. 3. Resolve the tools. 4. Build the request; a hook that
 refuses it is `model_blocked`. 5. `turn_start`. 6. The model call. 7. The batch. 8. `turn_end`.
-9. A held call ends the drive as `input_required`. 10. `should_stop`. 11. Results that terminate.
-12. The turn limit. 13. The queues.
+9. A held call ends the drive as `input_required`. 10. `should_stop`. 11. Calls that are the answer.
+12. Results that terminate. 13. The turn limit. 14. The queues.
 
-Whatever stops the drive in 9 to 12 is decided before the queues are looked at; what waits there
-goes to the next drive.
+Whatever stops the drive in 9 to 13 is decided before the queues are looked at; what waits there
+goes to the next drive. An answer, with calls or without, is one only if nothing is queued.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from perdure.loop.batch import BatchEnd, run_batch
-from perdure.loop.events import ModelBlocked, TurnEnd, TurnStart
+from perdure.loop.events import ModelBlocked, StopCause, TurnEnd, TurnStart
 from perdure.loop.losses import losses_of
 from perdure.loop.middleware import TurnInfo, TurnStartInfo
 from perdure.loop.model import ModelRequest
@@ -35,6 +35,10 @@ NOT_RUN_WITHHELD = "Error: not run: the response that made this call was withhel
 async def run_turn(drive: Drive) -> Outcome | None:
     """Run a turn. None means that another follows."""
     drive.signal.check()
+    if _is_answered(drive):  # by what a resume ran, or before a crash
+        outcome = await _done_unless_queued(drive)
+        if outcome is not None:
+            return outcome
     drive.turn += 1
     request = await _begin_turn(drive)
     try:
@@ -143,34 +147,52 @@ async def _finish(drive: Drive, answer: Answer) -> Outcome | None:
     await _end_turn(drive, answer, ())
     if await _should_stop(drive, answer, (), final=True):
         return Outcome("stopped", "hook")
+    return await _done_unless_queued(drive)
+
+
+async def _done_unless_queued(drive: Drive) -> Outcome | None:
     waits = bool(drive.queues.steering or drive.queues.follow_ups)
     if not waits:
         drive.taking = False
         return Outcome("done")
-    if _is_last(drive):
-        return Outcome("stopped", "max_turns")
+    limit = _limit(drive)
+    if limit is not None:
+        return Outcome("stopped", limit)
     await add_waiting(drive, drive.queues.take_steering() or drive.queues.take_follow_ups())
     return None
 
 
+def _is_answered(drive: Drive) -> bool:
+    answered = drive.config.answered
+    return answered is not None and answered(drive.transcript.snapshot())
+
+
 async def _after_batch(drive: Drive, answer: Answer, batch: BatchEnd) -> Outcome | None:
-    """Phases 9 to 13."""
+    """Phases 9 to 14."""
     if batch.held:
         return Outcome("input_required")
     if await _should_stop(drive, answer, batch.results, final=False):
         return Outcome("stopped", "hook")
+    if _is_answered(drive):
+        return await _done_unless_queued(drive)
     if batch.terminates == "all":
         return Outcome("stopped", "terminate")
     if batch.terminates == "some":
         return Outcome("stopped", "partial_terminate")
-    if _is_last(drive):
-        return Outcome("stopped", "max_turns")
+    limit = _limit(drive)
+    if limit is not None:
+        return Outcome("stopped", limit)
     await add_waiting(drive, drive.queues.take_steering())
     return None
 
 
-def _is_last(drive: Drive) -> bool:
-    return drive.config.max_turns is not None and drive.turn >= drive.config.max_turns
+def _limit(drive: Drive) -> StopCause | None:
+    """What keeps another turn from following, if anything does."""
+    config = drive.config
+    if config.max_turns is not None and drive.turn >= config.max_turns:
+        return "max_turns"
+    taken = config.clock.monotonic() - drive.started
+    return "budget" if config.max_seconds is not None and taken >= config.max_seconds else None
 
 
 async def _should_stop(

@@ -82,6 +82,7 @@ class Plan(Generic[PlanT_co]):
             instructions="\n\n".join(filter(None, words)),
             tools=self.with_tool(config.tools),
             tool_provider=self._provider(config),
+            answered=self.answered_by_tool,
         )
 
     def with_tool(self, tools: Sequence[Tool]) -> tuple[Tool, ...]:
@@ -126,6 +127,11 @@ class Plan(Generic[PlanT_co]):
         if not isinstance(last, Message) or last.role != "assistant":
             return None
         return None if self._fault(last.text) else Answered(unfenced(last.text), by_tool=False)
+
+    def answered_by_tool(self, items: Items) -> bool:
+        """Whether a transcript ends with an answer by the final tool."""
+        answered = self.answered(items)
+        return answered is not None and answered.by_tool
 
     def read(self, answered: Answered) -> PlanT_co:
         """The value of an answer."""
@@ -204,7 +210,7 @@ def plan_of(output: object, can: Capabilities, *, has_tools: bool) -> Plan[objec
 
 
 class FinalTool:
-    """The tool whose arguments are the answer. It ends the drive."""
+    """The tool whose arguments are the answer."""
 
     name = FINAL_TOOL
     effect: Effect = "none"
@@ -221,7 +227,7 @@ class FinalTool:
     async def execute(self, call: Call) -> ToolResult:
         """Give the answer back. Raises as `check`."""
         self._form.read(call.arguments)
-        return ToolResult(call.arguments, terminate=True)
+        return ToolResult(call.arguments)
 
 
 class _Provider:

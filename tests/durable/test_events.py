@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from pathlib import Path
 
 import pytest
 
@@ -13,16 +14,18 @@ from perdure import (
     ModelRequest,
     OutcomeUnknown,
     RunFailed,
+    Tool,
     ToolDecision,
     before_model_call,
     before_tool_call,
     events_of,
     invoke,
     on_message,
+    replay_model,
     tool,
 )
-from perdure.errors import ServerFailed, Truncated
-from perdure.log import Store
+from perdure.errors import ServerFailed, Truncated, UnsupportedFormat
+from perdure.log import Store, read_session
 from perdure.loop import (
     Event,
     ItemEnd,
@@ -32,6 +35,7 @@ from perdure.loop import (
     ToolCallInfo,
     ToolEnd,
     ToolStart,
+    TurnStart,
 )
 from perdure.stores.memory import MemoryStore
 from perdure.testing import ScriptedModel, attempts, call, error, fail, reasoning, turn
@@ -48,6 +52,7 @@ from tests.durable.world import (
     session_of,
     two_calls,
 )
+from tests.shared_data import find, needs_shared
 
 
 class Heard(Middleware):
@@ -128,7 +133,7 @@ def wide(store: Store, script: Script, members: dict[str, object]) -> tuple[Agen
         await asyncio.sleep(0.002)
         return "slow"
 
-    tools = [Act(world=World(), effect="idempotent"), slow, unsure, outer]
+    tools: list[Tool] = [Act(world=World(), effect="idempotent"), slow, unsure, outer]
     return agent_of(store, tools, script, **{**members, "middleware": middleware}), heard
 
 
@@ -206,6 +211,44 @@ async def test_a_prefix_of_a_record_tells_the_first_of_its_events() -> None:
     for entry in session.entries:
         first = events_of(session, entry.id)
         assert first == told[: len(first)]
+
+
+async def test_the_work_of_a_projection_grows_with_the_record() -> None:
+    script: Script = [*[call("act") for _ in range(60)], "Done."]
+    store = MemoryStore()
+    await agent_of(store, [Act(world=World(), effect="none")], script, max_turns=None).run(
+        "go", run_id=RUN
+    )
+    session = await session_of(store)
+    told = events_of(session)
+    check_events(told)
+    starts = [event for event in told if isinstance(event, TurnStart)]
+    assert len(starts) == 61
+    memos = {id(start.request.input.memo) for start in starts}
+    assert len(memos) == 1  # all are snapshots of one list, and no turn copies it
+    assert len({id(start.request.settings) for start in starts}) == 1
+
+
+def fixtures() -> list[Path]:
+    shared = find()
+    if shared is None:
+        return []
+    return sorted((shared / "fixtures" / "agentsession" / "sessions").glob("*.jsonl"))
+
+
+@needs_shared
+@pytest.mark.parametrize("path", fixtures(), ids=lambda path: str(path.stem))
+def test_records_of_other_writers_tell_events_in_order(path: Path) -> None:
+    try:
+        reading = read_session(path.read_bytes())
+    except UnsupportedFormat:
+        return
+    replay_model(reading.session)
+    for head in reading.session.heads:
+        told = events_of(reading.session, head)
+        assert all(event.replayed for event in told)
+        if not reading.faults and reading.session.at(head).drives.open is None:
+            check_events(told)
 
 
 async def driven() -> MemoryStore:

@@ -422,6 +422,29 @@ async def test_a_run_that_waits_shows_that_and_then_the_rest_in_the_next_stream(
     assert answered[first] is None
 
 
+async def test_the_pause_of_a_sub_agent_is_shown_as_its_calls_wait() -> None:
+    store, world = MemoryStore(), World()
+    script: Script = [call("act", {"n": 1}), "The sub-agent is done."]
+    sub: Agent = Agent(
+        ScriptedModel(script), name="sub", tools=[Act(world=world)], middleware=[Holds()]
+    )
+    both = turn(call("sub", {"task": "act"}), call("act", {"n": 2}))
+    root = agent_of(store, [sub.as_tool(), Act(world=world)], [both, "All done."])
+    events, paused = await shown(root)
+    check_events(events)
+    assert paused.status == "input_required"
+    (waits,) = [event for event in events if isinstance(event, ToolEnd) and event.wait]
+    assert waits.held
+    assert gist(events_of(await session_of(store))) == gist(events)
+
+    (inner,) = [one for one in paused.pending if one.path]
+    await Runs(store).approve(RUN, inner.call.call_id, session=inner.session, by="ann")
+    more, result = await shown(root)
+    check_events(more)
+    assert (result.status, result.text, len(world.fired)) == ("done", "All done.", 2)
+    assert gist(events_of(await session_of(store))) == gist(more)
+
+
 async def test_a_cancel_while_it_streams_shows_how_the_calls_were_closed() -> None:
     store, gate = MemoryStore(), Gate()
     agent = gated(store, gate)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Sequence
+from typing import Literal
 
 from perdure.durable.byid import Ran, go_on_with
 from perdure.durable.driven import Driven
@@ -21,6 +22,7 @@ from perdure.loop import (
     Broadcast,
     Event,
     Hidden,
+    ItemUpdate,
     Queued,
     RunEnd,
     RunStart,
@@ -41,15 +43,16 @@ class RunEvents(Broadcast):
         self._queued: set[str] = set()
         self._running = ""  # the drive that began and whose end was not told
         self._started: dict[str, ToolStart] = {}  # its calls that have not ended
-        self._waits = False
-
-    @property
-    def begun(self) -> bool:
-        """Whether there is something to show, or somebody to wait for."""
-        return bool(len(self)) or self._waits
+        self.begun = asyncio.Event()
+        """Set once there is something to show, or somebody to wait for."""
 
     def append(self, event: Event) -> None:
         """Take what a drive tells."""
+        if not isinstance(event, ItemUpdate):
+            self._keep(event)
+        self._show(event)
+
+    def _keep(self, event: Event) -> None:
         match event:
             case RunStart():
                 self._live.add(event.run_id)
@@ -65,6 +68,9 @@ class RunEvents(Broadcast):
                 self._queued.add(event.queue_id)
             case _:
                 pass
+
+    def _show(self, event: Event) -> None:
+        self.begun.set()
         super().append(event)
 
     def close(self) -> None:
@@ -84,16 +90,15 @@ class RunEvents(Broadcast):
 
     def look(self, session: Session, *, waits: bool = False) -> None:
         """Take what a record has grown by since it was last seen."""
-        if waits and not self._waits:
-            self._waits = True
-            self._wake()
+        if waits:
+            self.begun.set()
         projection = self._projection = self._projection or Projection(
             session.header, session.origins
         )
         for entry in session.entries[projection.version :]:
             for event in projection.take(entry):
                 if not self._was_told(event):
-                    super().append(event)
+                    self._show(event)
 
     def _was_told(self, event: Event) -> bool:
         if isinstance(event, Queued):
@@ -179,11 +184,10 @@ class Following:
             ConfigError: The agent could not send a request.
             LogError: The store refuses.
         """
-        showing = asyncio.get_running_loop().create_task(self._events.wait())
+        showing = asyncio.get_running_loop().create_task(self._events.begun.wait())
         try:
-            waited: set[asyncio.Task[Ran] | asyncio.Task[None]] = {self._task, showing}
-            if not self._events.begun:
-                await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+            waited: set[asyncio.Task[Ran] | asyncio.Task[Literal[True]]] = {self._task, showing}
+            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             self.abort("the consumer left")
             with contextlib.suppress(asyncio.CancelledError):
@@ -191,7 +195,7 @@ class Following:
             raise
         finally:
             showing.cancel()
-        if self._task.done() and not self._events.begun:
+        if self._task.done() and not self._events.begun.is_set():
             self.ran()
 
 

@@ -509,6 +509,17 @@ def test_an_answer_is_one_message() -> None:
     assert same(again, plain(response.output))
 
 
+def test_an_answer_of_plain_texts_shows_them_all() -> None:
+    said = [wire.Message(role="assistant", content=text) for text in ("One.", "Two.")]
+    message = to_claude_message(answer(*said))
+    assert message["content"] == [
+        {"type": "text", "text": "One."},
+        {"type": "text", "text": "Two."},
+    ]
+    again = plain(from_claude_messages([message]))
+    assert [one["content"] for one in again] == ["One.", "Two."]
+
+
 @pytest.mark.parametrize(
     ("status", "reason", "called", "stop"),
     [

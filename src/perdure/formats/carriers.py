@@ -63,36 +63,51 @@ def own_and_others(message: Mapping[str, object]) -> tuple[list[Json], list[obje
 # --- making them ---------------------------------------------------------------------
 
 
-def carriers(
+def carry(
+    message: Json,
+    wanted: list[Json],
+    missing: Missing,
+    counts: Sequence[int],
+    read: Callable[[Sequence[int] | None], list[Json]],
+    *,
+    reasons: Reasons,
+) -> None:
+    """Put the carriers into a message that its items need to be read back.
+
+    Args:
+        message: The message; carriers in it that are somebody else's stay.
+        wanted: The items.
+        missing: What the content has no piece for.
+        counts: How many pieces of the content each of the other items gave.
+        read: Reads the message, by the format's rules or by such counts, without its carriers.
+        reasons: What the carriers give as their reasons.
+    """
+    _, others = own_and_others(message)
+    made = _carriers(wanted, missing, counts, read, reasons)
+    if made:
+        message[MEMBER] = [*others, *made]
+        if not same(restored(read, made), wanted):
+            message[MEMBER] = _whole_items(wanted, reasons)
+
+
+def _carriers(
     wanted: list[Json],
     missing: Missing,
     counts: Sequence[int],
     read: Callable[[Sequence[int] | None], list[Json]],
     reasons: Reasons,
 ) -> list[Json]:
-    """What a message needs beside its content for its items to be read back.
-
-    Args:
-        wanted: The items.
-        missing: What the content has no piece for.
-        counts: How many pieces of the content each of the other items gave.
-        read: Reads the content, by the format's rules or by such counts.
-        reasons: What the carriers give as their reasons.
-    """
     found = read(None)
     made: list[Json] = []
     if len(found) != len(counts):
         found = read(counts)
         made.append(_whole(BOUNDARIES, list(counts), "where one item ends and the next begins"))
-    if len(found) == len(counts):
-        made += _differences(found, wanted, missing, reasons)
-        if same(restored(read, made), wanted):
-            return made
-    return whole(wanted, reasons)
+    if len(found) != len(counts):
+        return _whole_items(wanted, reasons)
+    return made + _differences(found, wanted, missing, reasons)
 
 
-def whole(wanted: list[Json], reasons: Reasons) -> list[Json]:
-    """The one carrier that holds the items of a message whole."""
+def _whole_items(wanted: list[Json], reasons: Reasons) -> list[Json]:
     return [_whole(ITEMS, copied(wanted), f"{reasons.maker} has no such order")]
 
 

@@ -15,10 +15,9 @@ from perdure.formats.carriers import (
     MEMBER,
     Missing,
     Reasons,
-    carriers,
+    carry,
     own_and_others,
     restored,
-    whole,
 )
 from perdure.formats.chat_assistant import (
     IN_CONTENT,
@@ -35,6 +34,7 @@ from perdure.formats.chat_assistant import (
     thoughts_of,
 )
 from perdure.formats.chat_parts import MARK, chat_parts, wire_parts
+from perdure.formats.grouping import Rules, groups, joined_history, without_begin
 from perdure.formats.marks import difference, put
 from perdure.formats.values import (
     Json,
@@ -45,7 +45,6 @@ from perdure.formats.values import (
     member,
     objects,
     plain,
-    same,
     text,
     typed,
 )
@@ -76,7 +75,7 @@ def to_chat_messages(items: Iterable[Item]) -> list[ChatMessage]:
     """The messages of a history; `from_chat_messages` gives the same items again."""
     values = plain(items)
     return [
-        written(values[group.first : group.last], joined=group.joined) for group in _groups(values)
+        written(values[first:last], joined=joined) for first, last, joined in groups(values, RULES)
     ]
 
 
@@ -86,49 +85,27 @@ def from_chat_messages(messages: Sequence[Mapping[str, object]]) -> tuple[Item, 
     Raises:
         DecodeError: A message is none; the error names its place.
     """
-    items: list[Json] = []
-    before = ""
-    for index, given in enumerate(messages):
-        found = _read(copied(given, f"[{index}]"), f"[{index}]")
-        stages = [(item, stage) for item in found if (stage := _stage(item))]
-        if stages:
-            first, stage = stages[0]
-            if _joins(before, stage):
-                put(first, MARK, begins=True)
-            before = stages[-1][1]
-        items += found
-    return typed(items)
+    found = [_read(copied(one, f"[{index}]"), f"[{index}]") for index, one in enumerate(messages)]
+    return typed(joined_history(found, RULES))
 
 
 # --- messages of items -------------------------------------------------------------------
 
 
-class _Group(NamedTuple):
-    """The items of one message.
-
-    Attributes:
-        joined: By the rules, they would belong to the message before; a mark says they do not.
-    """
-
-    first: int
-    last: int
-    joined: bool
-
-
-def _stage(item: Json) -> str:
-    """Where in a message an item stands; empty if it gives nothing."""
+def _stage(item: Json) -> str | None:
+    """Where in a message an item stands; None if it gives nothing."""
     kind = item.get("type")
     if is_call(item):
         return "call"
     if kind == "reasoning":
-        return "thought" if thought_member(item) else ""
+        return "thought" if thought_member(item) else None
     if kind == "function_call_output":
         return "output"
     if not is_message(item):
-        return ""
+        return None
     parts = item.get("content")
     if is_array(parts) and parts and not chat_parts(objects(parts))[0]:
-        return ""
+        return None
     return "said" if item["role"] == "assistant" else "message"
 
 
@@ -141,23 +118,7 @@ def _joins(before: str, stage: str) -> bool:
     }.get(stage, False)
 
 
-def _groups(items: list[Json]) -> list[_Group]:
-    starts: list[int] = []
-    joined: list[bool] = []
-    before = ""
-    for index, item in enumerate(items):
-        stage = _stage(item)
-        if not stage:
-            continue  # it goes with the message that is open, or else with the first
-        joins = _joins(before, stage)
-        if not joins or member(item, MARK).get("begins") is True:
-            starts.append(index if starts else 0)
-            joined.append(joins)
-        before = stage
-    if not starts:
-        starts, joined = [0] if items else [], [False] if items else []
-    ends = [*starts[1:], len(items)] if items else []
-    return [_Group(*one) for one in zip(starts, ends, joined, strict=True)]
+RULES = Rules(MARK, _stage, _joins)
 
 
 class _Made(NamedTuple):
@@ -183,7 +144,7 @@ def _by_the_rules(items: list[Json], *, answer: bool = False) -> _Made:
     gaps: dict[int, tuple[int, ...]] = {}
     for index, item in enumerate(items):
         stage = _stage(item)
-        match "" if answer and stage in {"output", "message"} else stage:
+        match None if answer and stage in {"output", "message"} else stage:
             case "thought":
                 name = thought_member(item)
                 if name == "reasoning_details":
@@ -201,7 +162,7 @@ def _by_the_rules(items: list[Json], *, answer: bool = False) -> _Made:
                 if is_array(content):
                     content, gaps[index] = chat_parts(objects(content))
                 message = {"role": "tool", "tool_call_id": item["call_id"], "content": content}
-            case "":
+            case None:
                 left.add(index)
             case _:
                 members, gaps[index] = said_members(item)
@@ -242,20 +203,15 @@ def written(items: list[Json], *, joined: bool = False, answer: bool = False) ->
     lacks = own.get("lacks")
     names = [*(lacks if is_array(lacks) else [])]
     message = {n: one for n, one in {**message, **beside}.items() if n == "role" or n not in names}
-    wanted = _without_begin(items, first) if joined else items
-    made = carriers(wanted, missing, [1] * shown, lambda _: _reread(message, ""), REASONS)
-    if made:
-        message[MEMBER] = [*own_and_others(beside)[1], *made]
-        if not same(_read(message, ""), wanted):
-            message[MEMBER] = whole(wanted, REASONS)
+    carry(
+        message,
+        without_begin(items, first, MARK) if joined else items,
+        missing,
+        [1] * shown,
+        lambda _: _reread(message, ""),
+        reasons=REASONS,
+    )
     return message
-
-
-def _without_begin(items: list[Json], index: int) -> list[Json]:
-    """The items as they are read before anybody knows what stands before them."""
-    mark = {name: one for name, one in member(items[index], MARK).items() if name != "begins"}
-    item = {name: one for name, one in items[index].items() if name != MARK}
-    return [*items[:index], {**item, MARK: mark} if mark else item, *items[index + 1 :]]
 
 
 # --- items of messages -------------------------------------------------------------------

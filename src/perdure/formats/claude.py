@@ -9,22 +9,22 @@ the role `system`, where it was said.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, TypedDict, cast
+from typing import TypedDict, cast
 
 from perdure.errors import DecodeError
 from perdure.formats.carriers import (
     MEMBER,
     Missing,
     Reasons,
-    carriers,
+    carry,
     own_and_others,
     restored,
-    whole,
 )
 from perdure.formats.claude_blocks import MARK, Piece, piece_of
 from perdure.formats.claude_read import items_of
+from perdure.formats.grouping import Rules, groups, joined_history, without_begin
 from perdure.formats.marks import put
-from perdure.formats.values import Json, copied, is_object, member, objects, plain, same, typed
+from perdure.formats.values import Json, copied, is_object, member, objects, plain, typed
 from perdure.wire import Item
 
 REASONS = Reasons(
@@ -64,7 +64,7 @@ def to_claude_messages(items: Iterable[Item]) -> list[ClaudeMessage]:
     """The messages of a history; `from_claude_messages` gives the same items again."""
     values = plain(items)
     return [
-        written(values[group.first : group.last], joined=group.joined) for group in _groups(values)
+        written(values[first:last], joined=joined) for first, last, joined in groups(values, RULES)
     ]
 
 
@@ -84,19 +84,12 @@ def from_claude_messages(
     given = [copied(one, f"[{index}]") for index, one in enumerate(messages)]
     if system is not None:
         given.insert(0, {"role": "system", "content": copied(system, "system")})
-    items: list[Json] = []
-    before: Piece | None = None
-    for index, message in enumerate(given):
-        place = index - (system is not None)
-        found = _read(message, "system" if place < 0 else f"[{place}]")
-        pieces = [(item, piece) for item in found if (piece := piece_of(item)) is not None]
-        if pieces:
-            first, piece = pieces[0]
-            if before is not None and _joins(before, piece):
-                put(first, MARK, begins=True)
-            before = pieces[-1][1]
-        items += found
-    return typed(items)
+    shift = len(given) - len(messages)
+    found = [
+        _read(message, f"[{index - shift}]" if index >= shift else "system")
+        for index, message in enumerate(given)
+    ]
+    return typed(joined_history(found, RULES))
 
 
 def claude_request(items: Iterable[Item]) -> ClaudeRequest:
@@ -133,37 +126,6 @@ def _sendable(content: object) -> list[Json]:
 # --- messages of items -------------------------------------------------------------------
 
 
-class _Group(NamedTuple):
-    """The items of one message.
-
-    Attributes:
-        joined: By the rules, they would belong to the message before; a mark says they do not.
-    """
-
-    first: int
-    last: int
-    joined: bool
-
-
-def _groups(items: list[Json]) -> list[_Group]:
-    starts: list[int] = []
-    joined: list[bool] = []
-    before: Piece | None = None
-    for index, item in enumerate(items):
-        piece = piece_of(item)
-        if piece is None:
-            continue  # it goes with the message that is open, or else with the first
-        joins = before is not None and _joins(before, piece)
-        if not joins or member(item, MARK).get("begins") is True:
-            starts.append(index if starts else 0)
-            joined.append(joins)
-        before = piece
-    if not starts:
-        starts, joined = [0] if items else [], [False] if items else []
-    ends = [*starts[1:], len(items)] if items else []
-    return [_Group(*one) for one in zip(starts, ends, joined, strict=True)]
-
-
 def _joins(before: Piece, piece: Piece) -> bool:
     """Whether what follows is of the same message by the rules."""
     if before.role != piece.role or isinstance(piece.content, str):
@@ -173,52 +135,46 @@ def _joins(before: Piece, piece: Piece) -> bool:
     return not (before.message and piece.message)
 
 
+RULES = Rules(MARK, piece_of, _joins)
+
+
 def written(items: list[Json], *, joined: bool = False, role: str = "") -> ClaudeMessage:
     """The one message of some items; its role is that of the first, unless one is given."""
     pieces = [piece_of(item) for item in items]
     given = [piece for piece in pieces if piece is not None]
     first = next((index for index, piece in enumerate(pieces) if piece is not None), 0)
     blocks = [block for piece in given for block in _blocks(piece)]
-    plain_text = given[0].content if given and isinstance(given[0].content, str) else None
     beside = _beside(items[first])
     message: ClaudeMessage = {
         "role": role or (given[0].role if given else "assistant"),
-        "content": blocks if plain_text is None else plain_text,
+        "content": given[0].content if len(given) == 1 else blocks,
         **beside,
     }
-    wanted = _without_begin(items, first) if joined else items
-    made = carriers(
-        wanted,
+    carry(
+        message,
+        without_begin(items, first, MARK) if joined else items,
         Missing(
             frozenset(index for index, piece in enumerate(pieces) if piece is None),
             {index: piece.gaps for index, piece in enumerate(pieces) if piece and piece.gaps},
         ),
-        [1 if isinstance(piece.content, str) else len(piece.content) for piece in given],
+        [len(_blocks(piece)) for piece in given],
         lambda counts: _reread(message, "", counts),
-        REASONS,
+        reasons=REASONS,
     )
-    if made:
-        message[MEMBER] = [*own_and_others(beside)[1], *made]
-        if not same(_read(message, ""), wanted):
-            message[MEMBER] = whole(wanted, REASONS)
     return message
 
 
 def _blocks(piece: Piece) -> list[Json]:
-    return [] if isinstance(piece.content, str) else piece.content
+    """The blocks of an item; a text that is not the whole content has to be one."""
+    if isinstance(piece.content, str):
+        return [{"type": "text", "text": piece.content}] if piece.content else []
+    return piece.content
 
 
 def _beside(item: Json) -> Json:
     """What a message has beside its role and its content, as its first item is marked."""
     given = member(member(item, MARK), "message")
     return {name: one for name, one in given.items() if name not in {"role", "content"}}
-
-
-def _without_begin(items: list[Json], index: int) -> list[Json]:
-    """The items as they are read before anybody knows what stands before them."""
-    mark = {name: one for name, one in member(items[index], MARK).items() if name != "begins"}
-    item = {name: one for name, one in items[index].items() if name != MARK}
-    return [*items[:index], {**item, MARK: mark} if mark else item, *items[index + 1 :]]
 
 
 # --- items of messages -------------------------------------------------------------------

@@ -129,7 +129,7 @@ async def test_the_price_and_its_date_stand_in_the_response_and_in_the_record() 
     assert Decimal(kept["usd"]) == 2
 
 
-async def test_every_request_is_spend_and_what_was_taken_is_an_answer() -> None:
+async def test_every_request_is_spend_and_what_was_taken_is_an_answer() -> None:  # case 79
     model = ScriptedModel(
         [
             attempts(

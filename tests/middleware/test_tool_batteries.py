@@ -13,7 +13,7 @@ from perdure.errors import Guard, Overloaded
 from perdure.loop import Middleware, NextTool, ToolCallInfo, ToolDispatch, ToolEnd
 from perdure.middleware import Redact, Redactor, ToolCache, ToolLog, ToolRetry
 from perdure.stores.memory import MemoryStore
-from perdure.testing import FakeClock, ScriptedModel, call, turn
+from perdure.testing import FakeClock, ScriptedModel, call, fail, turn
 from perdure.testing.scripted import TurnLike
 from perdure.tools import Call, Effect, TypedTool
 from perdure.wire import FunctionCallOutput
@@ -326,6 +326,14 @@ async def test_a_models_error_is_redacted_too() -> None:
     assert "hunter2" not in str(failed.value)
     lines = b"".join(bytes(entry.line) for entry in (await session_in(store)).entries)
     assert b"hunter2" not in lines
+
+
+async def test_what_a_server_says_in_its_stream_is_redacted_too() -> None:
+    agent = Agent(ScriptedModel([fail(f"no {LEAKY}")]), middleware=[Redact()], retry=Retry())
+    with pytest.raises(RunFailed) as failed:
+        await agent.run("x")
+    assert "hunter2" not in str(failed.value)
+    assert "REDACTED@host" in str(failed.value)
 
 
 async def test_results_and_errors_without_secrets_are_left_alone() -> None:

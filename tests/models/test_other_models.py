@@ -14,8 +14,10 @@ from perdure.errors import (
     AuthFailed,
     ConfigError,
     InvalidInput,
+    MissingKey,
     Overloaded,
     QuotaExhausted,
+    RateLimited,
     Truncated,
     UnknownModel,
 )
@@ -93,6 +95,12 @@ async def test_the_next_model_is_asked_where_one_fails(failure: Exception) -> No
     assert result.text == "From the second."
     assert [one.request.settings.model for one in retries] == ["b"]
     assert second.requests[0].settings.model == "b"
+
+
+async def test_the_next_model_is_asked_at_once_however_long_the_first_wants_to_rest() -> None:
+    tired = RateLimited("come back tomorrow", status=429, retry_after=86_400)
+    agent = Agent(ScriptedModel([tired]), retry=Fallback(ScriptedModel(["Hello."])))
+    assert (await agent.run("x")).text == "Hello."
 
 
 async def test_every_model_is_asked_once_and_the_last_error_is_the_runs() -> None:
@@ -218,6 +226,17 @@ async def test_if_all_fail_the_error_is_one_that_a_retry_may_help() -> None:
     cause = failed.value.cause
     assert isinstance(cause, Overloaded)
     assert "no credit" in "".join(cause.__notes__)
+
+
+async def test_a_backup_without_a_key_is_told_before_anything_happens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    model = ScriptedModel(["never"])
+    with pytest.raises(RunFailed) as failed:
+        await Agent(model, middleware=[Hedge(1, "anthropic:claude-sonnet-4-5")]).run("x")
+    assert isinstance(failed.value.cause, MissingKey)
+    assert model.requests == []
 
 
 async def test_without_a_delay_all_are_asked_at_once() -> None:

@@ -224,6 +224,16 @@ async def test_an_answer_that_nobody_read_to_its_end_is_no_whole_answer_later(
         await collect(model.stream(request()))
 
 
+async def test_a_block_that_fails_leaves_no_half_of_a_cassette(tmp_path: Path) -> None:
+    path = tmp_path / "half.jsonl"
+    async with LoopbackServer(ScriptedModel(["Hello."])) as server:
+        model = OpenResponses(server.base_url)
+        with pytest.raises(ZeroDivisionError), Cassette(path):
+            raise ZeroDivisionError(await collect(model.stream(request())))
+        await model.aclose()
+    assert not path.exists()
+
+
 async def test_outside_the_block_nothing_is_taped(tmp_path: Path) -> None:
     with Cassette(tmp_path / "x.jsonl"):
         assert current_tape.get() is not None

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncGenerator, Iterable
 
+from msgspec.structs import replace
+
 from perdure.errors import ModelError, Rejected, ToolError
 from perdure.loop import (
     Middleware,
@@ -19,7 +21,7 @@ from perdure.loop import (
 )
 from perdure.loop.model import close
 from perdure.tools import error_result
-from perdure.wire import StreamEvent
+from perdure.wire import ErrorEvent, ErrorPayload, ResponseFailed, StreamEvent
 
 REDACTED = "REDACTED"
 
@@ -114,7 +116,7 @@ class Redact(Middleware):
         stream = next(request)
         try:
             async for event in stream:
-                yield event
+                yield self._cleaned(event)
         except ModelError as error:
             error.args = tuple(self._clean(arg) for arg in error.args)
             if isinstance(error, Rejected):
@@ -122,6 +124,18 @@ class Redact(Middleware):
             raise
         finally:
             await close(stream)
+
+    def _cleaned(self, event: StreamEvent) -> StreamEvent:
+        """The event, with what a server says in it of an error redacted."""
+        if isinstance(event, ErrorEvent):
+            return replace(event, error=self._payload(event.error))
+        if isinstance(event, ResponseFailed) and event.response.error:
+            error = self._payload(event.response.error)
+            return replace(event, response=replace(event.response, error=error))
+        return event
+
+    def _payload(self, error: ErrorPayload) -> ErrorPayload:
+        return replace(error, message=self._redact(error.message))
 
     def _clean(self, argument: object) -> object:
         return self._redact(argument) if isinstance(argument, str) else argument

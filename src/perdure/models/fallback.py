@@ -53,4 +53,5 @@ class Fallback(Retry):
             retryable=lambda error: isinstance(error, ModelError) and when(error),
             backoff=lambda _attempt, _error: 0.0,
             revise=revise,
+            max_retry_after=float("inf"),  # the next model need not wait for this one
         )

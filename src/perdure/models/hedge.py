@@ -15,9 +15,9 @@ from msgspec.structs import replace
 
 from perdure.clock import Clock, SystemClock
 from perdure.errors import ConfigError, Truncated
-from perdure.loop import Middleware, ModelRequest, NextModel, is_retryable
+from perdure.loop import Middleware, ModelRequest, NextModel, RunInfo, is_retryable
 from perdure.loop.attempt import output_index
-from perdure.loop.model import close, is_terminal
+from perdure.loop.model import check, close, is_terminal
 from perdure.models.registry import Resolved
 from perdure.models.targets import Target, aimed, target_of, without_thoughts
 from perdure.wire import (
@@ -68,6 +68,13 @@ class Hedge(Middleware):
         self._delay = delay
         self._backups: list[Resolved | None] = [target_of(one) for one in backups] or [None]
         self._clock: Clock = clock or SystemClock()
+
+    async def before_run(self, info: RunInfo) -> None:
+        """See that every backup could be asked. Raises `ConfigError` for want of a key, say."""
+        del info
+        for backup in self._backups:
+            if backup is not None:
+                await check(backup.model)
 
     async def wrap_model_call(
         self,

@@ -93,7 +93,7 @@ class Cassette:
 
     A request is answered by the first exchange that was not used yet and whose path and body are
     the same; the order of members does not matter. Where nothing fits it fails, and the error says
-    where the nearest one differs. Recording writes the file when the block ends.
+    where the nearest one differs. Recording writes the file when the block ends without an error.
 
     Args:
         path: The file.
@@ -145,7 +145,7 @@ class Cassette:
         traceback: TracebackType | None,
     ) -> None:
         current_tape.reset(self._tokens.pop())
-        if self.recording and not self._tokens:
+        if self.recording and not self._tokens and error is None:
             self.save()
 
     def save(self) -> None:

@@ -53,6 +53,9 @@ Begin = Callable[[Broadcast], Awaitable[DriveHandle | Running[OutputT_co]]]
 class RunStream(Generic[OutputT_co]):
     """One run, streamed. Enter it to start; leave it to stop what still runs.
 
+    Leaving raises what kept a run by id from being shown at all, as a store that refuses, unless
+    `result` has raised it; that a drive failed stands in its end.
+
     Every method may be called many times, before, during and after the run: each consumer sees the
     same sequence from the beginning, up to joined deltas for one that comes late, and none holds up
     the run.
@@ -103,7 +106,11 @@ class RunStream(Generic[OutputT_co]):
             raise unseen
 
     def abort(self, reason: str = "aborted") -> None:
-        """Stop the run; it ends as `aborted`, with this reason as its cause."""
+        """Stop the run; it ends as `aborted`, with this reason as its cause.
+
+        A run by id that another process drives goes on there. The stream ends, and `result` says
+        how the run stands.
+        """
         self._started().abort(reason)
 
     def events(self) -> AsyncIterator[Event]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -29,6 +30,7 @@ from perdure.loop import (
     ToolEnd,
     TurnEnd,
 )
+from perdure.stores import open_store
 from perdure.stores.memory import MemoryStore
 from perdure.testing import ScriptedModel, call, fail, reasoning, turn
 from perdure.testing.event_check import check_events
@@ -248,11 +250,15 @@ def gated(store: Store, gate: Gate) -> Agent:
     return agent_of(store, [through], [call("pass"), call("pass"), "All done."], grace=0.01)
 
 
-async def test_a_run_that_another_drives_is_shown_as_its_entries_land() -> None:
-    store, gate = MemoryStore(), Gate()
-    other = asyncio.create_task(gated(store, gate).run("go", run_id=RUN))
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "file"])
+async def test_a_run_that_another_drives_is_shown_as_its_entries_land(
+    kind: str, tmp_path: Path
+) -> None:
+    gate = Gate()
+    first, second = two_ends(kind, tmp_path)
+    other = asyncio.create_task(gated(first, gate).run("go", run_id=RUN))
     await gate.reached.wait()
-    agent = gated(store, Gate())
+    agent = gated(second, Gate())
     async with agent.stream("go", run_id=RUN) as stream:
         events = stream.events()
         async for event in events:
@@ -266,6 +272,17 @@ async def test_a_run_that_another_drives_is_shown_as_its_entries_land() -> None:
     everything = [event async for event in stream.events()]
     check_events(everything)
     assert sum(isinstance(event, TurnEnd) for event in everything) == 3
+    await first.close()
+    await second.close()
+
+
+def two_ends(kind: str, path: Path) -> tuple[Store, Store]:
+    """A store as two processes have it."""
+    if kind == "memory":
+        store = MemoryStore()
+        return store, store
+    url = f"sqlite:///{path / 'log.db'}" if kind == "sqlite" else f"file://{path / 'log'}"
+    return open_store(url), open_store(url)
 
 
 async def test_leaving_while_another_drives_leaves_its_run_alone() -> None:

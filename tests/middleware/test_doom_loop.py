@@ -461,6 +461,30 @@ async def test_a_run_that_goes_on_goes_on_counting() -> None:
     assert (result.status, ran) == ("stopped", ["a", "a", "a"])
 
 
+async def test_what_the_model_was_told_of_it_is_not_told_again_after_a_pause() -> None:
+    from perdure import approve
+
+    agent = runs(
+        lambda at: turn(READ) if at < 4 else "Done.", DoomLoop(Ladder(steer=2, block=None)), Holds()
+    )
+    async with agent.session() as chat:
+        result = await chat.send("Go.")
+        while result.status == "input_required":
+            result = await chat.resume(approve(result.pending[0].call.call_id, by="human"))
+        said = [one for one in chat.state.transcript if isinstance(one, Message)]
+    assert [one.role for one in said] == ["user", "developer", "assistant"]
+
+
+@given(st.lists(st.text(max_size=8), max_size=4), st.sampled_from([None, ("a",), len, False]))
+def test_no_arguments_fail_to_be_counted(arguments: list[str], key: Any) -> None:
+    state = LoopState()
+    for one in [*arguments, "\ud800", '{"a": 1e999}', '{"a": ' + "[" * 5000]:
+        found = call_fingerprint("t", one, key, lambda text: None)
+        state = after_round(state, [CallPrint("t", found)] if found else [])
+        state = after_text(state, one)
+    assert state.text.same >= 0
+
+
 async def test_what_was_stopped_stays_stopped_until_the_user_speaks() -> None:
     agent = runs(lambda at: turn(READ), DoomLoop(Ladder(stop=2)))
     async with agent.session() as chat:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from typing import cast
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple, cast
 
 import msgspec
 
@@ -168,11 +168,14 @@ class DoomLoop(Middleware):
     async def before_run(self, info: RunInfo) -> None:
         """Count what the transcript has repeated since the user last spoke."""
         run = self._runs[info.run_id] = _Run(LoopState())
-        for output in _responses(_since_user(info.transcript)):
+        for output, told in _responses(_since_user(info.transcript)):
             calls = (self._print(item) for item in output if isinstance(item, FunctionCall))
             run.last = _distinct(calls)
             counted = after_round(run.state, [*run.last, *_distinct(map(_server_print, output))])
             run.state = after_text(counted, _said(output))
+            for one in run.last:
+                text = _steer("call", one, streak_of(run.state, one))
+                run.steered |= {("call", one)} if text in told else set()
 
     async def before_turn(self, info: TurnStartInfo) -> Sequence[Item | Hidden]:
         """Forget everything if the user has spoken; tell the model what it repeats.
@@ -190,10 +193,10 @@ class DoomLoop(Middleware):
         return [developer(text) for text in steers]
 
     async def _check(self, run: _Run, run_id: str) -> None:
-        """Whether what stopped an earlier drive stops this one."""
+        """What is due about the last calls before this drive, and was not done, is done now."""
         for one in run.last:
             streak = streak_of(run.state, one)
-            if self._ladder.action(streak) == "stop":
+            if self._ladder.action(streak) in {"steer", "escalate", "stop"}:
                 await self._detect(run, run_id, "call", one, streak)
         if run.found is not None:
             raise LoopDetected(run.found.kind, run.found.name, run.found.streak)
@@ -300,7 +303,7 @@ class DoomLoop(Middleware):
                 run.found = run.found or found
             case "steer" if (kind, what) not in run.steered:
                 run.steered.add((kind, what))
-                run.steers.append(STEER.format(count=streak, what=_named(found)))
+                run.steers.append(_steer(kind, what, streak))
             case "escalate":
                 run.escalate = True
             case _:
@@ -330,13 +333,15 @@ def _distinct(prints: Iterable[CallPrint | None]) -> list[CallPrint]:
     return list(dict.fromkeys(one for one in prints if one is not None))
 
 
-def _named(found: Detection) -> str:
-    return {
-        "call": f"a call of {found.name}",
-        "server_call": f"a {found.name}",
+def _steer(kind: Kind, what: CallPrint, streak: int) -> str:
+    """What the model is told of a streak."""
+    named = {
+        "call": f"a call of {what.tool}",
+        "server_call": f"a {what.tool}",
         "text": "the same text",
         "words": "the same words over and over",
-    }[found.kind]
+    }
+    return STEER.format(count=streak, what=named[kind])
 
 
 # --- reading transcripts -----------------------------------------------------------------------
@@ -369,18 +374,27 @@ def _since_user(transcript: Items) -> list[Item]:
     return found[::-1]
 
 
-def _responses(items: Iterable[Item]) -> Iterator[list[Item]]:
-    """The items of each response among items of a transcript."""
-    output: list[Item] = []
+class _Past(NamedTuple):
+    """A response of the transcript, and what the model was told after it."""
+
+    output: list[Item]
+    told: list[str]
+
+
+def _responses(items: Iterable[Item]) -> list[_Past]:
+    found: list[_Past] = []
+    is_open = False
     for item in items:
         if isinstance(item, FunctionCallOutput) or _is_said_to_model(item):
-            if output:
-                yield output
-            output = []
+            is_open = False
+            if found and isinstance(item, Message):
+                found[-1].told.append(item.text)
         else:
-            output.append(item)
-    if output:
-        yield output
+            if not is_open:
+                found.append(_Past([], []))
+            is_open = True
+            found[-1].output.append(item)
+    return found
 
 
 def _said(output: Iterable[Item]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from collections.abc import Callable
 from decimal import Decimal
@@ -13,11 +14,20 @@ from perdure import Agent, ConfigError, RunFailed
 from perdure.errors import BadBody, Overloaded
 from perdure.log.entries import ResponseEntry
 from perdure.loop import ResponseEnd
-from perdure.middleware import COST_MEMBER, Cost, Meter, Price, Rates, Tokens, known_price, price_in
+from perdure.middleware import (
+    COST_MEMBER,
+    Cost,
+    KnownPrices,
+    Meter,
+    Price,
+    Rates,
+    Tokens,
+    price_in,
+)
 from perdure.models import anthropic, chat, gemini, openresponses
 from perdure.stores.memory import MemoryStore
 from perdure.testing import FakeClock, ScriptedModel, attempts, turn
-from perdure.wire import InputTokensDetails, Response, Usage
+from perdure.wire import InputTokensDetails, Response, Usage, with_unknown
 from tests.face.recorded import session_in
 
 RATES = Rates(input="2", output="8", cached="0.5", cache_write="2.5", date="2026-11-01")
@@ -184,12 +194,37 @@ def test_the_tables_of_genai_prices_know_the_day() -> None:
     assert price.source.startswith("genai-prices ")
 
 
+WHEN = dt.datetime(2026, 11, 30, 12, tzinfo=dt.UTC)
+
+
+@pytest.mark.parametrize(
+    ("provider", "model"),
+    [
+        ("", "gpt-5-mini-2025-08-07"),
+        ("", "claude-sonnet-4-5"),
+        ("", "openai/gpt-5-mini"),
+        ("", "us.anthropic.claude-sonnet-4-5-20250929-v1:0"),
+        ("groq", "llama-3.3-70b-versatile"),
+    ],
+)
+def test_models_are_found_by_the_names_that_providers_have_for_them(
+    provider: str, model: str
+) -> None:
+    pytest.importorskip("genai_prices", reason="the extra `prices` is not installed")
+    price = KnownPrices(provider)(model, usage(1000, 10), WHEN)
+    assert price is not None
+    assert price.usd > 0
+
+
 def test_a_model_that_genai_prices_does_not_know_has_no_price() -> None:
     pytest.importorskip("genai_prices", reason="the extra `prices` is not installed")
-    import datetime as dt
+    assert KnownPrices()("nobody-knows-this", usage(1, 1), WHEN) is None
 
-    when = dt.datetime(2026, 11, 30, tzinfo=dt.UTC)
-    assert known_price("nobody-knows-this", usage(1, 1), when) is None
+
+def test_what_the_provider_says_it_costs_stands_over_the_tables() -> None:
+    told = with_unknown(usage(1000, 10), {"cost": 0.00123})
+    price = KnownPrices()("anything", told, WHEN)
+    assert price == Price(usd=Decimal("0.00123"), date="2026-11-30", source="told by the provider")
 
 
 def test_prices_that_are_none_are_refused() -> None:

@@ -11,7 +11,7 @@ from perdure.middleware.cost import COST_MEMBER, Cost, Meter, Totals, price_in
 from perdure.middleware.doom_detector import Ladder
 from perdure.middleware.doom_loop import Detection, DoomLoop, Escalation
 from perdure.middleware.limits import RateLimit, ToolRateLimit
-from perdure.middleware.prices import Price, Prices, Rates, Tokens, known_price
+from perdure.middleware.prices import KnownPrices, Price, Prices, Rates, Tokens
 from perdure.middleware.redact import Redact, Redactor
 from perdure.middleware.standing import Rule, StandingApprovals, always, never
 from perdure.middleware.tool_cache import ToolCache
@@ -24,6 +24,7 @@ __all__ = [
     "Detection",
     "DoomLoop",
     "Escalation",
+    "KnownPrices",
     "Ladder",
     "Meter",
     "Price",
@@ -41,7 +42,6 @@ __all__ = [
     "ToolRetry",
     "Totals",
     "always",
-    "known_price",
     "never",
     "price_in",
 ]

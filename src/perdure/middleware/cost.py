@@ -16,9 +16,9 @@ from msgspec.structs import replace
 
 from perdure.clock import Clock, SystemClock
 from perdure.errors import BadBody, ConfigError
-from perdure.loop import Event, Middleware, ModelRequest, NextModel, ResponseEnd
+from perdure.loop import Event, Middleware, ModelRequest, NextModel, ResponseEnd, RunInfo
 from perdure.loop.model import close, is_terminal
-from perdure.middleware.prices import Price, Prices, Rates, Tokens, known_price
+from perdure.middleware.prices import KnownPrices, Price, Prices, Rates, Tokens
 from perdure.wire import (
     Response,
     ResponseCompleted,
@@ -103,8 +103,8 @@ class Cost(Middleware):
 
     Args:
         meter: Where it is summed up; a new one unless given.
-        prices: Rates for all models, rates by model, or a function; the tables of genai-prices
-            unless given.
+        prices: Rates for all models, rates by model, or a function; `KnownPrices()`, the tables of
+            genai-prices, unless given.
         clock: Where the time comes from.
 
     Raises:
@@ -117,12 +117,18 @@ class Cost(Middleware):
         self,
         meter: Meter | None = None,
         *,
-        prices: Prices | Rates | Mapping[str, Rates] = known_price,
+        prices: Prices | Rates | Mapping[str, Rates] | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.meter = meter or Meter()
-        self._prices = _prices_of(prices)
+        self._prices = KnownPrices() if prices is None else _prices_of(prices)
         self._clock: Clock = clock or SystemClock()
+
+    async def before_run(self, info: RunInfo) -> None:
+        """See that prices can be had. Raises `ConfigError` if genai-prices is not installed."""
+        del info
+        if isinstance(self._prices, KnownPrices):
+            self._prices.check()
 
     async def wrap_model_call(
         self,

@@ -7,6 +7,7 @@ once, whichever provider counted it.
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Callable
 from decimal import Decimal
 from functools import cache
@@ -92,7 +93,12 @@ class _GenaiPrices(Protocol):
     def Usage(self, **counts: int) -> object: ...  # noqa: N802 - its own name
 
     def calc_price(
-        self, usage: object, model_ref: str, *, genai_request_timestamp: dt.datetime
+        self,
+        usage: object,
+        model_ref: str,
+        *,
+        provider_id: str | None,
+        genai_request_timestamp: dt.datetime,
     ) -> _Calculated: ...
 
 
@@ -106,22 +112,59 @@ def _library() -> _GenaiPrices:
         ) from error
 
 
-def known_price(model: str, usage: Usage, when: dt.datetime) -> Price | None:
-    """The price by the tables of genai-prices, as they were at `when`.
+_ON_BEDROCK = re.compile(
+    r"(?:\w+\.)?(?:ai21|amazon|anthropic|cohere|deepseek|meta|mistral|openai|qwen)\."
+)
 
-    Raises:
-        ConfigError: genai-prices is not installed.
+
+class KnownPrices:
+    """Prices by the tables of genai-prices, as they were on the day.
+
+    What a provider itself says that a response costs, as OpenRouter does, stands over the tables.
+
+    Args:
+        provider: Who is asked, by the name that genai-prices has for it, as `groq`: many have the
+            same models at prices of their own. Told by the model's name unless given.
     """
-    library, tokens = _library(), Tokens.of(usage)
-    counts = library.Usage(
-        input_tokens=usage.input_tokens,
-        cache_read_tokens=tokens.cached,
-        cache_write_tokens=tokens.written,
-        output_tokens=tokens.output,
-    )
-    try:
-        found = library.calc_price(counts, model, genai_request_timestamp=when)
-    except LookupError:
-        return None
-    source = f"genai-prices {library.__version__}"
-    return Price(usd=found.total_price, date=when.date().isoformat(), source=source)
+
+    def __init__(self, provider: str = "") -> None:
+        self._provider = provider
+
+    def check(self) -> None:
+        """Whether the tables are there.
+
+        Raises:
+            ConfigError: genai-prices is not installed.
+        """
+        _library()
+
+    def __call__(self, model: str, usage: Usage, when: dt.datetime) -> Price | None:
+        """What a response of a model costs. Raises as `check`."""
+        date = when.date().isoformat()
+        told = usage.unknown.get("cost")
+        if isinstance(told, int | float) and not isinstance(told, bool):
+            return Price(usd=Decimal(repr(told)), date=date, source="told by the provider")
+        library, tokens = _library(), Tokens.of(usage)
+        counts = library.Usage(
+            input_tokens=usage.input_tokens,
+            cache_read_tokens=tokens.cached,
+            cache_write_tokens=tokens.written,
+            output_tokens=tokens.output,
+        )
+        try:
+            found = library.calc_price(
+                counts,
+                model,
+                provider_id=self._provider or _provider_of(model),
+                genai_request_timestamp=when,
+            )
+        except LookupError:
+            return None
+        source = f"genai-prices {library.__version__}"
+        return Price(usd=found.total_price, date=date, source=source)
+
+
+def _provider_of(model: str) -> str | None:
+    if "/" in model:
+        return "openrouter"
+    return "aws" if _ON_BEDROCK.match(model) else None

@@ -22,7 +22,6 @@ from perdure.models.content import (
     json_text,
     kept,
     kept_object,
-    kept_text,
     legal_id,
     legal_name,
     media_of,
@@ -32,8 +31,8 @@ from perdure.models.content import (
     text_of_raw,
 )
 from perdure.models.losses import Lost
-from perdure.models.makers import MAKER, REDACTED
-from perdure.models.turns import NO_OUTPUT, Answered, Piece, Result, Role, Turn
+from perdure.models.makers import REDACTED
+from perdure.models.turns import NO_OUTPUT, Answered, Piece, Result, Turn, said, sealed, written
 from perdure.wire import (
     Annotation,
     FunctionCall,
@@ -99,36 +98,27 @@ class Messages(msgspec.Struct, frozen=True):
         return None
 
     def _message(self, message: Message, lost: Lost) -> Piece | None:
-        if message.phase:
-            lost.add("phase", "Anthropic has no phases", ".phase")
         report_unknown(message, lost, maker="Anthropic", own={OWN}, cached=True)
-        blocks = _blocks(message, lost)
-        if not blocks:
-            return None
-        if message.role in {"system", "developer"}:
-            return Piece("user", [json_text(block) for block in blocks], "system")
-        if message.role not in {"user", "assistant"}:
-            lost.add(message.role, "Anthropic has no such role; sent as the user's", ".role")
-        role: Role = "assistant" if message.role == "assistant" else "user"
-        return Piece(role, [json_text(block) for block in blocks])
+        blocks = [json_text(block) for block in _blocks(message, lost)]
+        return said(message, blocks, lost, maker="Anthropic")
 
     def result(self, answered: Answered, lost: Lost) -> Result:
         return Result(json_text(_tool_result(answered.call, answered.output, lost)))
 
     def message(self, turn: Turn, results: Sequence[Result], lost: Lost) -> bytes:
         if turn.role == "assistant":
-            return _written("assistant", turn.blocks("thought", "call", "other"))
-        said = [*(result.block for result in results), *turn.blocks("other")]
+            return written("assistant", "content", turn.blocks("thought", "call", "other"))
+        spoken = [*(result.block for result in results), *turn.blocks("other")]
         system = turn.blocks("system")
-        if system and (not said or not self.inline_system):
-            said += [_tagged(block) for block in system]
+        if system and (not spoken or not self.inline_system):
+            spoken += [_tagged(block) for block in system]
             for piece in turn.pieces:
                 if piece.kind == "system":
                     lost.at = piece.at
                     lost.add("system", "sent as the user's text, between <system> tags")
             system = []
-        written = _written("user", said)
-        return written + b"," + _written("system", system) if system else written
+        message = written("user", "content", spoken)
+        return message + b"," + written("system", "content", system) if system else message
 
     def variant(self, turn: Turn) -> bytes | None:
         del turn
@@ -140,10 +130,6 @@ def _tagged(raw: bytes) -> bytes:
     block = members_of(raw)
     text = text_of_raw(block.get("text")) or ""
     return json_text({**block, "text": f"<system>{text}</system>"})
-
-
-def _written(role: str, blocks: Sequence[bytes]) -> bytes:
-    return b'{"role":"%b","content":[%b]}' % (role.encode(), b",".join(blocks))
 
 
 # --- blocks ---------------------------------------------------------------------------
@@ -296,14 +282,9 @@ def _tool_result(call: FunctionCall, output: FunctionCallOutput | None, lost: Lo
 
 
 def _thinking(thought: Reasoning, lost: Lost) -> Mapping[str, object] | None:
-    maker, signature = kept_text(thought, MAKER), thought.encrypted_content or None
-    if maker != PROVIDER:
-        signed = maker or ("another provider" if signature else "")
-        reason = f"signed by {signed}" if signed else "not signed"
-        lost.add(thought.type, f"{reason}; Anthropic takes only thoughts that it signed")
-        return None
-    if signature is None:
-        lost.add(thought.type, "its signature never came; Anthropic takes no thought without")
+    unsigned = "its signature never came; Anthropic takes no thought without"
+    signature = sealed(thought, PROVIDER, lost, maker="Anthropic", unsigned=unsigned)
+    if not signature:
         return None
     if kept(thought).get(REDACTED) == b"true":
         return {"type": "redacted_thinking", "data": signature}

@@ -19,11 +19,12 @@ from perdure.models.content import (
     members_of,
     model_named,
     refuse_held,
+    report_settings,
     stops_of,
     text_of_raw,
 )
 from perdure.models.losses import Lost
-from perdure.models.strict_schema import NotStrict, strict_schema
+from perdure.models.strict_schema import answer_schema, parameters_of
 from perdure.wire import (
     AllowedTools,
     FunctionChoice,
@@ -174,16 +175,7 @@ def _tool(tool: ToolDefinition, lost: Lost) -> dict[str, object]:
             return {}
         members: dict[str, object] = dict(members_of(tool.source.raw))
         return {**members, "type": tool.type.removeprefix(f"{PROVIDER}:")}
-    schema: Mapping[str, object] = tool.parameters or {"type": "object", "properties": {}}
-    strict = False
-    if tool.strict:
-        quiet = Lost()
-        quiet.at = f"{lost.at}.parameters"
-        try:
-            schema, strict = strict_schema(schema, quiet), True
-            lost.all += quiet.all
-        except NotStrict as error:
-            lost.add("strict", f"Anthropic cannot enforce {error}", ".strict")
+    schema, strict = parameters_of(tool, lost, maker="Anthropic")
     made: dict[str, object] = {"name": checked_name(tool.name, NAME)}
     if given(tool.description):
         made["description"] = tool.description
@@ -335,14 +327,7 @@ def _format(settings: Request, config: dict[str, object], lost: Lost) -> None:
     if not isinstance(wanted, JsonSchemaFormat):
         lost.add(wanted.type, "Anthropic answers in JSON only by a schema", "text.format")
         return
-    lost.at = "text.format.schema"
-    try:
-        schema = strict_schema(wanted.schema or {}, lost)
-    except NotStrict as error:
-        raise ConfigError(
-            f"Anthropic cannot answer by the schema {wanted.name!r}: {error}"
-        ) from None
-    lost.at = ""
+    schema = answer_schema(wanted, lost, maker="Anthropic")
     if wanted.description and "description" not in schema:
         schema["description"] = wanted.description
     config["format"] = {"type": "json_schema", "schema": schema}
@@ -377,14 +362,7 @@ _NOT_TAKEN = (
 
 
 def _others(settings: Request, out: dict[str, object], lost: Lost) -> None:
-    for name in _NOT_TAKEN:
-        if getattr(settings, name):
-            lost.add(name, "Anthropic has no such setting", name)
-    if settings.truncation and settings.truncation != "disabled":
-        lost.add("truncation", "Anthropic never shortens the input", "truncation")
-    for index, name in enumerate(settings.include or ()):
-        if name != "reasoning.encrypted_content":
-            lost.add(name, "Anthropic has nothing of the kind", f"include[{index}]")
+    report_settings(settings, _NOT_TAKEN, lost, maker="Anthropic")
     _metadata(settings, out, lost)
     _service_tier(settings, out, lost)
     _stop(settings, out, lost)

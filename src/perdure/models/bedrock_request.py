@@ -21,7 +21,6 @@ from perdure.models.content import (
     json_text,
     kept,
     kept_object,
-    kept_text,
     legal_id,
     legal_name,
     media_of,
@@ -30,8 +29,8 @@ from perdure.models.content import (
     text_of_raw,
 )
 from perdure.models.losses import Lost
-from perdure.models.makers import MAKER, REDACTED
-from perdure.models.turns import NO_OUTPUT, Answered, Piece, Result, Role, Turn
+from perdure.models.makers import REDACTED
+from perdure.models.turns import NO_OUTPUT, Answered, Piece, Result, Turn, said, sealed, written
 from perdure.wire import (
     Annotation,
     FunctionCall,
@@ -132,19 +131,10 @@ class Converse(msgspec.Struct, frozen=True):
         return None
 
     def _message(self, message: Message, lost: Lost) -> Piece | None:
-        if message.phase:
-            lost.add("phase", "Bedrock has no phases", ".phase")
         _report(message, lost)
         blocks = self._blocks(message, lost)
-        if not blocks:
-            return None
-        blocks += _cache_point(message)
-        if message.role in {"system", "developer"}:
-            return Piece("user", [json_text(block) for block in blocks], "system")
-        if message.role not in {"user", "assistant"}:
-            lost.add(message.role, "Bedrock has no such role; sent as the user's", ".role")
-        role: Role = "assistant" if message.role == "assistant" else "user"
-        return Piece(role, [json_text(block) for block in blocks])
+        blocks += _cache_point(message) if blocks else []
+        return said(message, list(map(json_text, blocks)), lost, maker="Bedrock")
 
     def _blocks(self, message: Message, lost: Lost) -> list[Block]:
         """The blocks of a message, none of them empty."""
@@ -232,27 +222,23 @@ class Converse(msgspec.Struct, frozen=True):
 
     def message(self, turn: Turn, results: Sequence[Result], lost: Lost) -> bytes:
         if turn.role == "assistant":
-            return _written("assistant", turn.blocks("thought", "call", "other"))
-        said = [block for result in results for block in result.beside]
+            return written("assistant", "content", turn.blocks("thought", "call", "other"))
+        spoken = [block for result in results for block in result.beside]
         for piece in turn.pieces:
             if piece.kind == "system":
                 lost.at = piece.at
                 lost.add("system", "sent as the user's text, between <system> tags")
-                said += [_tagged(block) for block in piece.blocks]
+                spoken += [_tagged(block) for block in piece.blocks]
             else:
-                said += piece.blocks
-        documents = any(block.startswith(b'{"document"') for block in said)
-        if documents and not any(block.startswith(b'{"text"') for block in said):
-            said.insert(0, json_text({"text": _SEE}))
-        return _written("user", [*(result.block for result in results), *said])
+                spoken += piece.blocks
+        documents = any(block.startswith(b'{"document"') for block in spoken)
+        if documents and not any(block.startswith(b'{"text"') for block in spoken):
+            spoken.insert(0, json_text({"text": _SEE}))
+        return written("user", "content", [*(result.block for result in results), *spoken])
 
     def variant(self, turn: Turn) -> bytes | None:
         del turn
         return None
-
-
-def _written(role: str, blocks: Sequence[bytes]) -> bytes:
-    return b'{"role":"%b","content":[%b]}' % (role.encode(), b",".join(blocks))
 
 
 def _tagged(raw: bytes) -> bytes:
@@ -331,14 +317,9 @@ def _tool_use(call: FunctionCall, lost: Lost) -> Block:
 
 
 def _thought(thought: Reasoning, lost: Lost) -> Block | None:
-    maker, signature = kept_text(thought, MAKER), thought.encrypted_content or None
-    if maker != PROVIDER:
-        signed = maker or ("another provider" if signature else "")
-        reason = f"signed by {signed}" if signed else "not signed"
-        lost.add(thought.type, f"{reason}; Bedrock takes only thoughts that it signed")
-        return None
-    if signature is None:
-        lost.add(thought.type, "not signed; the models that do not sign take no thoughts back")
+    unsigned = "not signed; the models that do not sign take no thoughts back"
+    signature = sealed(thought, PROVIDER, lost, maker="Bedrock", unsigned=unsigned)
+    if not signature:
         return None
     if kept(thought).get(REDACTED) == b"true":
         return {"reasoningContent": {"redactedContent": signature}}

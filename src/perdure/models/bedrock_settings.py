@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 from msgspec import Raw
@@ -21,11 +21,12 @@ from perdure.models.content import (
     merged,
     model_named,
     refuse_held,
+    report_settings,
     report_unknown,
     stops_of,
 )
 from perdure.models.losses import Lost
-from perdure.models.strict_schema import NotStrict, strict_schema
+from perdure.models.strict_schema import answer_schema, parameters_of
 from perdure.wire import (
     AllowedTools,
     FunctionChoice,
@@ -138,19 +139,10 @@ def _tool_config(settings: Request, seen: Seen, lost: Lost) -> Members:
 
 
 def _function(tool: FunctionTool, lost: Lost) -> list[Members]:
-    schema: Mapping[str, object] = tool.parameters or {"type": "object", "properties": {}}
     made: Members = {"name": tool.name}
     if tool.description:
         made["description"] = tool.description
-    strict = False
-    if tool.strict:
-        quiet = Lost()
-        quiet.at = f"{lost.at}.parameters"
-        try:
-            schema, strict = strict_schema(schema, quiet), True
-            lost.all += quiet.all
-        except NotStrict as error:
-            lost.add("strict", f"Bedrock cannot enforce {error}", ".strict")
+    schema, strict = parameters_of(tool, lost, maker="Bedrock")
     made["inputSchema"] = {"json": schema}
     if strict:
         made["strict"] = True
@@ -277,12 +269,7 @@ def _format(settings: Request, out: Members, lost: Lost) -> None:
     if not isinstance(wanted, JsonSchemaFormat):
         lost.add(wanted.type, "Bedrock answers in JSON only by a schema", "text.format")
         return
-    lost.at = "text.format.schema"
-    try:
-        schema = strict_schema(wanted.schema or {}, lost)
-    except NotStrict as error:
-        raise ConfigError(f"Bedrock cannot answer by the schema {wanted.name!r}: {error}") from None
-    lost.at = ""
+    schema = answer_schema(wanted, lost, maker="Bedrock")
     made: Members = {"name": wanted.name, "schema": json_text(schema).decode()}
     if wanted.description:
         made["description"] = wanted.description
@@ -304,16 +291,9 @@ _OF_CLAUDE = frozenset({"thinking", "output_config"})
 
 
 def _others(settings: Request, out: Members, lost: Lost) -> None:
-    for name in _NOT_TAKEN:
-        if getattr(settings, name):
-            lost.add(name, "Bedrock has no such setting", name)
+    report_settings(settings, _NOT_TAKEN, lost, maker="Bedrock")
     if settings.parallel_tool_calls is False:
         lost.add("parallel_tool_calls", "Bedrock leaves that to the model", "parallel_tool_calls")
-    if settings.truncation and settings.truncation != "disabled":
-        lost.add("truncation", "Bedrock never shortens the input", "truncation")
-    for index, name in enumerate(settings.include or ()):
-        if name != "reasoning.encrypted_content":
-            lost.add(name, "Bedrock has nothing of the kind", f"include[{index}]")
     if settings.metadata:
         out["requestMetadata"] = settings.metadata
     if settings.service_tier and settings.service_tier != "auto":

@@ -340,6 +340,26 @@ def model_named(settings: Request) -> str:
     return settings.model
 
 
+def report_settings(settings: Request, names: Sequence[str], lost: Lost, *, maker: str) -> None:
+    """Note the settings that a provider has not.
+
+    Args:
+        settings: The settings.
+        names: The members that it has not; how to shorten the input and what to include, which
+            none of those who need this have, go without saying.
+        lost: Where they are noted.
+        maker: Who the provider is.
+    """
+    for name in names:
+        if getattr(settings, name):
+            lost.add(name, f"{maker} has no such setting", name)
+    if settings.truncation and settings.truncation != "disabled":
+        lost.add("truncation", f"{maker} never shortens the input", "truncation")
+    for index, name in enumerate(settings.include or ()):
+        if name != "reasoning.encrypted_content":
+            lost.add(name, f"{maker} has nothing of the kind", f"include[{index}]")
+
+
 def stops_of(settings: Request) -> list[str]:
     """The texts to stop at, which the wire has no member for: `stop`, or `stop_sequences`."""
     members = kept(settings)

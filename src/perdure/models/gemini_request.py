@@ -30,7 +30,7 @@ from perdure.models.content import (
 )
 from perdure.models.losses import Lost
 from perdure.models.makers import MAKER
-from perdure.models.turns import NO_OUTPUT, Answered, Piece, Result, Role, Turn
+from perdure.models.turns import NO_OUTPUT, Answered, Piece, Result, Turn, said, written
 from perdure.wire import (
     Annotation,
     FunctionCall,
@@ -102,35 +102,26 @@ class Contents(msgspec.Struct, frozen=True):
         return None
 
     def _message(self, message: Message, lost: Lost) -> Piece | None:
-        if message.phase:
-            lost.add("phase", "Gemini has no phases", ".phase")
         report_unknown(message, lost, maker="Gemini", own={OWN, SIGNATURE}, cached=False)
         parts = [json_text(part) for part in _parts(message, lost)]
-        if not parts:
-            return None
-        if message.role in {"system", "developer"}:
-            return Piece("user", parts, "system")
-        if message.role not in {"user", "assistant"}:
-            lost.add(message.role, "Gemini has no such role; sent as the user's", ".role")
-        role: Role = "assistant" if message.role == "assistant" else "user"
-        return Piece(role, parts)
+        return said(message, parts, lost, maker="Gemini")
 
     def result(self, answered: Answered, lost: Lost) -> Result:
         return _function_response(answered.call, answered.output, lost, media=self.signed)
 
     def message(self, turn: Turn, results: Sequence[Result], lost: Lost) -> bytes:
         if turn.role == "assistant":
-            return _content("model", turn.blocks("thought", "call", "other"))
-        said = [part for result in results for part in result.beside]
+            return written("model", "parts", turn.blocks("thought", "call", "other"))
+        spoken = [part for result in results for part in result.beside]
         for piece in turn.pieces:
             if piece.kind == "system":
                 lost.at = piece.at
                 lost.add("system", "sent as the user's text, between <system> tags")
-                said += [_tagged(part) for part in piece.blocks]
+                spoken += [_tagged(part) for part in piece.blocks]
             else:
-                said += piece.blocks
+                spoken += piece.blocks
         answers = [result.block for result in results]
-        return b",".join(_content("user", parts) for parts in (answers, said) if parts)
+        return b",".join(written("user", "parts", parts) for parts in (answers, spoken) if parts)
 
     def variant(self, turn: Turn) -> bytes | None:
         first = next((piece for piece in turn.pieces if piece.kind == "call"), None)
@@ -140,18 +131,15 @@ class Contents(msgspec.Struct, frozen=True):
         if "thoughtSignature" in call:
             return None
         signed = json_text({**call, "thoughtSignature": SKIP})
-        return _content(
+        return written(
             "model",
+            "parts",
             [
                 signed if piece is first else block
                 for piece in turn.pieces
                 for block in piece.blocks
             ],
         )
-
-
-def _content(role: str, parts: Sequence[bytes]) -> bytes:
-    return b'{"role":"%b","parts":[%b]}' % (role.encode(), b",".join(parts))
 
 
 def _tagged(raw: bytes) -> bytes:

@@ -17,6 +17,7 @@ from perdure.models.content import (
     merged,
     model_named,
     refuse_held,
+    report_settings,
     stops_of,
 )
 from perdure.models.gemini_request import NAME, OWN, PROVIDER, own_members
@@ -259,14 +260,7 @@ _KNOWN = frozenset({"seed", "top_k", "stop", "stop_sequences", OWN})
 
 
 def _others(settings: Request, out: Members, lost: Lost) -> None:
-    for name in _NOT_TAKEN:
-        if getattr(settings, name):
-            lost.add(name, "Gemini has no such setting", name)
-    if settings.truncation and settings.truncation != "disabled":
-        lost.add("truncation", "Gemini never shortens the input", "truncation")
-    for index, name in enumerate(settings.include or ()):
-        if name != "reasoning.encrypted_content":
-            lost.add(name, "Gemini has nothing of the kind", f"include[{index}]")
+    report_settings(settings, _NOT_TAKEN, lost, maker="Gemini")
     for name in settings.metadata or {}:
         lost.add(name, "Gemini takes no metadata", f"metadata.{name}")
     for name, raw in kept(settings).items():

@@ -8,10 +8,12 @@ any type, or one that holds itself.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import cast
+from typing import NamedTuple, cast
 
+from perdure.errors import ConfigError
 from perdure.models.content import json_text
 from perdure.models.losses import Lost
+from perdure.wire import FunctionTool, JsonSchemaFormat
 from perdure.wire.jsontext import member_path
 
 Schema = Mapping[str, object]
@@ -149,3 +151,46 @@ def _references(schema: object) -> set[str]:
     if isinstance(schema, list | tuple):
         return set[str]().union(*(_references(one) for one in cast("list[object]", schema)))
     return set()
+
+
+class Parameters(NamedTuple):
+    """The parameters of a function: their schema, and whether it is enforced."""
+
+    schema: Schema
+    strict: bool
+
+
+def parameters_of(tool: FunctionTool, lost: Lost, *, maker: str) -> Parameters:
+    """The parameters of a function, enforced if it asks for that and they can be.
+
+    Args:
+        tool: The function.
+        lost: Where it is noted what is not enforced.
+        maker: Who would enforce it.
+    """
+    schema: Schema = tool.parameters or {"type": "object", "properties": {}}
+    if not tool.strict:
+        return Parameters(schema, strict=False)
+    quiet = Lost(f"{lost.at}.parameters")
+    try:
+        made = Parameters(strict_schema(schema, quiet), strict=True)
+    except NotStrict as error:
+        lost.add("strict", f"{maker} cannot enforce {error}", ".strict")
+        return Parameters(schema, strict=False)
+    lost.all += quiet.all
+    return made
+
+
+def answer_schema(wanted: JsonSchemaFormat, lost: Lost, *, maker: str) -> dict[str, object]:
+    """The schema of answers that are JSON, as it can be enforced.
+
+    Raises:
+        ConfigError: It cannot.
+    """
+    quiet = Lost("text.format.schema")
+    try:
+        schema = strict_schema(wanted.schema or {}, quiet)
+    except NotStrict as error:
+        raise ConfigError(f"{maker} cannot answer by the schema {wanted.name!r}: {error}") from None
+    lost.all += quiet.all
+    return schema

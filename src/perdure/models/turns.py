@@ -20,8 +20,10 @@ from msgspec.structs import replace
 
 from perdure.loop.transcript import Items
 from perdure.models.body import Body
+from perdure.models.content import kept_text
 from perdure.models.losses import Loss, Lost
-from perdure.wire import FunctionCall, FunctionCallOutput, Item
+from perdure.models.makers import MAKER
+from perdure.wire import FunctionCall, FunctionCallOutput, Item, Message, Reasoning
 
 Role = Literal["user", "assistant"]
 
@@ -411,3 +413,58 @@ def _render(dialect: Dialect, turn: Turn, lost: Lost) -> tuple[bytes, bytes | No
         results.append(dialect.result(answered, lost))
     variant = dialect.variant(turn) if turn.role == "assistant" else None
     return dialect.message(turn, results, lost), variant
+
+
+# --- what dialects share ---------------------------------------------------------------
+
+
+def written(role: str, name: str, blocks: Sequence[bytes]) -> bytes:
+    """A message of JSON blocks.
+
+    Args:
+        role: Whose it is.
+        name: The member that holds the blocks.
+        blocks: The blocks.
+    """
+    return b'{"role":"%b","%b":[%b]}' % (role.encode(), name.encode(), b",".join(blocks))
+
+
+def said(message: Message, blocks: Sequence[bytes], lost: Lost, *, maker: str) -> Piece | None:
+    """What a message gives; nothing if there is nothing in it.
+
+    Args:
+        message: The message.
+        blocks: What its content gave.
+        lost: Where it is noted that the provider has no phases, or no such role.
+        maker: Who the provider is.
+    """
+    if message.phase:
+        lost.add("phase", f"{maker} has no phases", ".phase")
+    if not blocks:
+        return None
+    if message.role in {"system", "developer"}:
+        return Piece("user", blocks, "system")
+    if message.role not in {"user", "assistant"}:
+        lost.add(message.role, f"{maker} has no such role; sent as the user's", ".role")
+    return Piece("assistant" if message.role == "assistant" else "user", blocks)
+
+
+def sealed(thought: Reasoning, provider: str, lost: Lost, *, maker: str, unsigned: str) -> str:
+    """The signature of a thought for who gave it; empty for a thought that it does not take.
+
+    Args:
+        thought: The thought.
+        provider: Who takes it back.
+        lost: Where it is noted why it is not taken.
+        maker: The provider's name, for people.
+        unsigned: Why it takes none of its own without a signature.
+    """
+    marked, signature = kept_text(thought, MAKER), thought.encrypted_content or ""
+    if marked == provider:
+        if not signature:
+            lost.add(thought.type, unsigned)
+        return signature
+    signed = marked or ("another provider" if signature else "")
+    reason = f"signed by {signed}" if signed else "not signed"
+    lost.add(thought.type, f"{reason}; {maker} takes only thoughts that it signed")
+    return ""

@@ -515,9 +515,9 @@ def test_settings_that_the_api_has_not_are_lost() -> None:
         ("text.format", "json_object"),
         ("presence_penalty",) * 2,
         ("safety_identifier",) * 2,
-        ("parallel_tool_calls",) * 2,
         ("truncation",) * 2,
         ("include[0]", "message.output_text.logprobs"),
+        ("parallel_tool_calls",) * 2,
         ("seed",) * 2,
         ("cache_control",) * 2,
     ]

@@ -55,7 +55,7 @@ def conversation() -> list[AnyEntry]:
     return built.session.entries
 
 
-async def test_a_crash_at_every_byte_leaves_what_was_acknowledged(tmp_path: Path) -> None:
+async def test_a_crash_at_any_byte_leaves_what_was_acknowledged(tmp_path: Path) -> None:
     entries = conversation()
     acknowledged = [1, 3, 5, 6, 8]
     await recorded(tmp_path / "whole", entries, acknowledged)
@@ -65,7 +65,8 @@ async def test_a_crash_at_every_byte_leaves_what_was_acknowledged(tmp_path: Path
     store = JsonlStore(tmp_path / "cut")
     cut = tmp_path / "cut" / whole.parent.name / whole.name
     cut.parent.mkdir(parents=True)
-    for size in range(ends[0], len(data) + 1):
+    sizes = range(ends[0], len(data) + 1)
+    for size in (n for n in sizes if n % 9 == 0 or any(abs(n - end) < 9 for end in ends)):
         cut.write_bytes(data[:size])
         kept = sum(end <= size for end in ends) - 1
         entire = kept + (size + 1 in ends)  # a last line that lacks its line end alone

@@ -36,7 +36,7 @@ async def bank(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator
 
 
 def outputs(entries: list[AnyEntry]) -> list[AnyEntry]:
-    return [entry for entry in entries if b'"function_call_output"' in entry.line]
+    return [e for e in entries if e.type == "item" and b'"function_call_output"' in e.line]
 
 
 async def test_text_and_numbers_come_back_as_they_were(bank: Bank) -> None:

@@ -101,8 +101,7 @@ def wire_part(given: object, path: str, *, assistant: bool) -> Json:
     beside = {
         name: one
         for name, one in changed.items()
-        if name not in _KNOWN and name not in given.keys() - changed.keys()
-        if not name.startswith("perdure:") and name not in part
+        if name not in _KNOWN and name not in part and not name.startswith("perdure:")
     }
     part |= beside
     put(part, MARK, set={k: v for k, v in changed.items() if k not in beside}, without=without)

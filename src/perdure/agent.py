@@ -22,6 +22,7 @@ from perdure.loop import (
     Config,
     DriveHandle,
     Hidden,
+    Limits,
     Middleware,
     Model,
     Opening,
@@ -91,6 +92,8 @@ class Agent(Generic[OutputT]):
             every request, as `Request(truncation="auto")`.
         output: The type that a run answers with, or an `Output` that says more; text if None.
         max_turns: How many turns a run may take; None for no limit.
+        max_seconds: How long a run may take; None for no limit. A run that has an id is charged
+            for what it is driven, not for what it waits; a turn that began is not cut short.
         max_parallel: How many tools of one batch run at once.
         sequential: Run every batch one call at a time.
         tool_provider: Gives the tools of each turn in place of `tools`.
@@ -119,6 +122,7 @@ class Agent(Generic[OutputT]):
     settings: Settings | Request = dataclasses.field(default_factory=Request)
     output: type[OutputT] | Output[OutputT] | None = None
     max_turns: int | None = DEFAULT_MAX_TURNS
+    max_seconds: float | None = None
     max_parallel: int = DEFAULT_MAX_PARALLEL
     sequential: bool = False
     tool_provider: ToolProvider | None = None
@@ -334,7 +338,7 @@ class Agent(Generic[OutputT]):
         trigger: Trigger | None = None,
         pending: Sequence[PendingCall] = (),
         recording: Recording | None = None,
-        max_turns: int | None = None,
+        limits: Limits | None = None,
     ) -> DriveHandle:
         """Start a drive over a transcript that somebody else keeps; see `perdure.loop.begin`.
 
@@ -347,7 +351,8 @@ class Agent(Generic[OutputT]):
         config = self._config(await self._instructions())
         if recording is not None:
             config = _recorded(config, recording)
-            config = dataclasses.replace(config, max_turns=max_turns or config.max_turns)
+            if limits is not None:
+                config = dataclasses.replace(config, left=limits)
             recording.recorder.use(request_settings(config, await resolve_tools(config)))
         if self._plan is not None:
             queues = queues or Queues()
@@ -456,6 +461,7 @@ class Agent(Generic[OutputT]):
             tools=self._tools,
             settings=_with_sealed_reasoning(self.settings),
             max_turns=self.max_turns,
+            max_seconds=self.max_seconds,
             max_parallel=self.max_parallel,
             sequential=self.sequential,
             tool_provider=self.tool_provider,
@@ -504,6 +510,7 @@ _EXPECTED: dict[str, tuple[type, ...]] = {
     "tools": (list, tuple),
     "settings": (Settings, Request),
     "max_turns": (int, type(None)),
+    "max_seconds": (int, float, type(None)),
     "max_parallel": (int,),
     "middleware": (list, tuple),
     "retry": (Retry,),

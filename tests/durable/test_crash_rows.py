@@ -7,7 +7,8 @@ import pytest
 from perdure import Agent, Runs
 from perdure.durable import find_run, read_run
 from perdure.stores.memory import MemoryStore
-from perdure.testing import ScriptedModel, call, turn
+from perdure.testing import FakeClock, ScriptedModel, call, turn
+from perdure.testing.scripted import TurnLike
 from perdure.tools import Effect, ToolResult
 from tests.durable.world import (
     RUN,
@@ -355,3 +356,43 @@ async def test_a_model_that_cannot_be_asked_leaves_a_run_that_goes_on() -> None:
     assert (await Runs(store).get(RUN)).status == "failed"
     agent: Agent = Agent(ScriptedModel(["Here I am."]), store=store)
     assert (await agent.run("go", run_id=RUN)).text == "Here I am."
+
+
+async def test_the_deadline_of_a_run_leaves_out_what_it_waits_for_people() -> None:
+    clock = FakeClock()
+    store, world = MemoryStore(), World()
+
+    async def slow(call: object) -> str:
+        await clock.advance(20)
+        return "ok"
+
+    script: list[TurnLike] = [call("act", {"n": 1}), call("act", {"n": 2}), "All done."]
+    agent = agent_of(
+        store,
+        [Act(world=world, does=slow)],
+        script,
+        middleware=[Holds()],
+        clock=clock,
+        max_seconds=30.0,
+    )
+    (held,) = (await agent.run("go", run_id=RUN)).pending
+    await clock.advance(3600)  # somebody was at lunch
+    await Runs(store, clock=clock).approve(RUN, held.call.call_id)
+    (held,) = (await agent.run("go", run_id=RUN)).pending
+    await clock.advance(3600)
+    await Runs(store, clock=clock).approve(RUN, held.call.call_id)
+    result = await agent.run("go", run_id=RUN)
+    assert (result.status, result.cause, len(world.fired)) == ("stopped", "budget", 2)
+    raised = await agent.with_(max_seconds=60.0).run("go", run_id=RUN)
+    assert (raised.status, raised.text) == ("done", "All done.")
+
+
+async def test_what_a_crashed_run_lay_about_is_not_charged_to_its_time() -> None:
+    clock = FakeClock()
+    store, world = MemoryStore(), World()
+    agent = agent_of(store, [Act(world=world, effect="none")], clock=clock, max_seconds=30.0)
+    await agent.run("go", run_id=RUN)
+    crashed = await cut_behind(store, "dispatch")
+    await clock.advance(86_400)
+    again = agent_of(crashed, [Act(world=world, effect="none")], clock=clock, max_seconds=30.0)
+    assert (await again.run("go", run_id=RUN)).status == "done"

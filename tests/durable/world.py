@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TypeAlias
 
 from perdure import Agent, Middleware, RunResult, ToolDecision
 from perdure.log import AnyEntry, Filters, Session, Store, Summary, read_lines
@@ -15,6 +17,8 @@ from perdure.tools import Call, Effect, Tool, ToolResult
 from perdure.wire import FunctionCallOutput
 
 RUN = "order-1"
+
+Given: TypeAlias = str | ToolResult
 
 
 class World:
@@ -39,7 +43,7 @@ class Act:
     name: str = "act"
     effect: Effect = "once"
     timeout: float | None = None
-    does: Callable[[Call], str | ToolResult] | None = None
+    does: Callable[[Call], Given | Awaitable[Given]] | None = None
     description: str = "Acts."
     parameters: dict[str, object] | None = None
     sequential: bool = False
@@ -48,6 +52,8 @@ class Act:
     async def execute(self, call: Call) -> ToolResult:
         self.world.fired.append((call.id, call.idempotency_key))
         given = self.does(call) if self.does is not None else f"done {call.id}"
+        if inspect.isawaitable(given):
+            given = await given
         return given if isinstance(given, ToolResult) else ToolResult(given)
 
 

@@ -11,6 +11,7 @@ from perdure.loop import (
     Broadcast,
     CallIds,
     DriveHandle,
+    Limits,
     Opening,
     PendingCall,
     Transcript,
@@ -31,6 +32,11 @@ class Driven(Protocol):
     @property
     def max_turns(self) -> int | None:
         """How many turns a run may take."""
+        ...
+
+    @property
+    def max_seconds(self) -> float | None:
+        """How long a run may be driven, what it waits for people not counted."""
         ...
 
     @property
@@ -68,7 +74,7 @@ class Driven(Protocol):
         trigger: Trigger | None = None,
         pending: Sequence[PendingCall] = (),
         recording: Recording | None = None,
-        max_turns: int | None = None,
+        limits: Limits | None = None,
     ) -> DriveHandle:
         """Start a drive.
 

@@ -16,12 +16,12 @@ from perdure.durable.cancelling import cancel_children, cancel_run
 from perdure.durable.consuming import Authority, Taken, consume
 from perdure.durable.driven import Driven
 from perdure.durable.late import late_sink, report_unrecorded
-from perdure.durable.plan import Close, Drive, Outlook, Rest, plan, turns_left
+from perdure.durable.plan import Close, Drive, Outlook, Rest, limits_left, plan
 from perdure.durable.readiness import ready_calls
 from perdure.durable.reconciling import reconcile
 from perdure.errors import FenceLost, LeaseExpired, StaleVersion
 from perdure.log import Draft, Recording, Session
-from perdure.loop import Broadcast, DriveHandle, Opening, RunEnd, Trigger
+from perdure.loop import Broadcast, DriveHandle, Limits, Opening, RunEnd, Trigger
 
 POLL = 1.0
 """Seconds between two looks for a stop while a drive runs."""
@@ -152,7 +152,7 @@ async def drive_until_rest(driven: Driven, recording: Recording, driving: Drivin
             return Rested(status="aborted", end=end)
         match step:
             case Drive(opening):
-                end = await _drive(driven, recording, driving, opening, turns_left(outlook))
+                end = await _drive(driven, recording, driving, opening, limits_left(outlook))
                 driving.at("driven")
                 if end.reason in ("error", "aborted"):
                     if not await _told_to_stop(recording, end):
@@ -184,7 +184,7 @@ async def _outlook(driven: Driven, recording: Recording, begun: int) -> Outlook:
         session=recording.session,
         view=recording.view,
         tools=tools,
-        max_turns=driven.max_turns,
+        limits=Limits(driven.max_turns, driven.max_seconds),
         begun=begun,
         ready=await ready_calls(
             recording.store,
@@ -208,7 +208,7 @@ async def _drive(
     recording: Recording,
     driving: Driving,
     opening: Opening,
-    max_turns: int | None,
+    limits: Limits,
 ) -> RunEnd:
     tools = await driven.tools_now()
     recording.on_late = late_sink(recording)
@@ -220,7 +220,7 @@ async def _drive(
         trigger=driving.trigger,
         pending=recording.pending(tools),
         recording=recording,
-        max_turns=max_turns,
+        limits=limits,
     )
     driving.control.handle = handle
     if driving.control.cause is not None:

@@ -27,6 +27,7 @@ from perdure.durable.events_read import (
     data_of,
     decision_of,
     hidden_in,
+    is_failure,
     message_of,
     queue_mode,
     reason_of,
@@ -297,6 +298,8 @@ class Projection:
         if call is None:
             return
         batch, decision = drive.batch, decision_of(entry)
+        if batch is not None and call.call_id in batch and is_failure(entry):
+            return
         if batch is not None and call.call_id in batch:
             if entry.suspended:
                 batch.suspend(call.call_id, decision, entry.wait)
@@ -353,4 +356,6 @@ def _failure(reason: str, cause: str, words: str) -> BaseException | None:
 
 def _mode_of(drive: ToldDrive) -> InputMode:
     """How an item came that no queue gave: with the drive, or from a hook between two turns."""
-    return "prompt" if drive.turn == 0 else "hook"
+    if drive.turn:
+        return "hook"
+    return "resume" if drive.source == "resume" else "prompt"

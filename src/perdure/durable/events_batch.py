@@ -251,7 +251,7 @@ class ReplayedBatch:
             name=one.call.call.name,
             result=result,
             output=output,
-            error=ToolError(output.text) if one.rejected and output is not None else None,
+            error=ToolError(output.text) if output is not None and not one.dispatched else None,
             rejected=one.rejected,
             held=held,
             entered=one.dispatched if entered is None else entered,

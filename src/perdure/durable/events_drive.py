@@ -58,6 +58,7 @@ class ToldDrive:
     ) -> None:
         self.run_id = run_id
         self.waiting = waiting
+        self.source: Source = "input"
         self.turn = 0
         self.made: list[MadeItem] = []
         """What its model made since the last response."""
@@ -79,6 +80,7 @@ class ToldDrive:
 
     def start(self, source: Source, trigger: Trigger | None, standing: Sequence[Item]) -> None:
         """It begins; `standing` is what stood at the end of the transcript for the model."""
+        self.source = source
         self._inputs = [TurnInput(item=item, mode="continued") for item in standing]
         self._emit(RunStart(run_id=self.run_id, source=source, trigger=trigger, replayed=True))
 

@@ -220,6 +220,15 @@ def decision_of(entry: DecisionEntry) -> ToolDecision:
     )
 
 
+def is_failure(entry: DecisionEntry) -> bool:
+    """Whether a rejection says only that a call could not run: no such tool, or no fit arguments.
+
+    Its reason is then the output, which begins as that of every failure does.
+    """
+    by_nobody = entry.verdict == "reject" and entry.by == "policy"
+    return by_nobody and entry.reason.startswith("Error: ")
+
+
 def answer_of(entry: DecisionEntry, output: FunctionCallOutput) -> Answer:
     """The answer that ended a pending call."""
     return Answer(

@@ -12,10 +12,11 @@ from typing import TypeAlias
 
 from perdure.durable.consuming import LIMITS
 from perdure.log import Call, Session, View
-from perdure.log.entries import ItemEntry, ResponseEntry, RetryEntry
+from perdure.log.entries import ItemEntry, ResponseEntry, RetryEntry, RunEntry
 from perdure.log.resuming import replay_answers, run_again
 from perdure.log.status import Paused, paused_status, was_cut
-from perdure.loop import Answer, Opening, approve
+from perdure.log.timestamps import wall_of
+from perdure.loop import Answer, Limits, Opening, approve
 from perdure.tools import ToolSet
 
 
@@ -44,6 +45,8 @@ class Rest:
 
 Step: TypeAlias = Drive | Close | Rest
 
+NO_LIMITS = Limits()
+
 DUE = "what it waited for has come"
 
 
@@ -54,7 +57,8 @@ class Outlook:
     session: Session
     view: View
     tools: ToolSet
-    max_turns: int | None = None
+    limits: Limits = NO_LIMITS
+    """Of the whole run."""
     ready: frozenset[str] = frozenset()
     """The suspended calls whose waits have come."""
     begun: int | None = None
@@ -143,7 +147,7 @@ def _may_go_on(outlook: Outlook, cause: str) -> bool:
             return True
         if isinstance(entry, ItemEntry):
             break
-    return cause == "max_turns" and turns_left(outlook) != 0
+    return cause in ("max_turns", "budget") and not _limit(outlook)
 
 
 def _unfinished(outlook: Outlook) -> Step:
@@ -153,8 +157,9 @@ def _unfinished(outlook: Outlook) -> Step:
         return Close("stopped", "guard") if answer.withheld else Close("done")
     if _asked_to_end(outlook.view):
         return Close("stopped", "terminate")
-    if turns_left(outlook) == 0:
-        return Rest("stopped", "max_turns")
+    limit = _limit(outlook)
+    if limit:
+        return Rest("stopped", limit)
     return Drive(Opening())
 
 
@@ -184,17 +189,41 @@ def _asked_to_end(view: View) -> bool:
     return False
 
 
-def turns_left(outlook: Outlook) -> int | None:
-    """How many turns the run may still take; None for no limit.
+def _limit(outlook: Outlook) -> str:
+    """The limit that is used up; empty if none is."""
+    turns, seconds = limits_left(outlook)
+    if turns == 0:
+        return "max_turns"
+    return "budget" if seconds == 0 else ""
 
-    All turns on the record count, or those since somebody asked for a retry.
+
+def limits_left(outlook: Outlook) -> Limits:
+    """What the run may still take; None where there is no limit.
+
+    All turns on the record count, and the time of all its drives, or those since somebody asked for
+    a retry. What a run waits between two drives, for people or for a driver, counts for nothing.
     """
-    if outlook.max_turns is None:
-        return None
-    taken = 0
-    for entry in reversed(outlook.view.path):
-        if isinstance(entry, RetryEntry):
-            break
-        if isinstance(entry, ResponseEntry) and not entry.error:
-            taken += 1
-    return max(outlook.max_turns - taken, 0)
+    turns, seconds = outlook.limits
+    turns_taken, seconds_taken = _taken(outlook.view)
+    return Limits(
+        None if turns is None else max(turns - turns_taken, 0),
+        None if seconds is None else max(seconds - seconds_taken, 0.0),
+    )
+
+
+def _taken(view: View) -> tuple[int, float]:
+    """How many turns and seconds were taken since the last retry."""
+    turns, begun, seconds = 0, 0, 0.0
+    for entry in view.path:
+        match entry:
+            case RetryEntry():
+                turns, seconds = 0, 0.0
+            case ResponseEntry() if not entry.error:
+                turns += 1
+            case RunEntry() if entry.phase == "start":
+                begun = wall_of(entry.ts)
+            case RunEntry():
+                seconds += max(wall_of(entry.until or entry.ts) - begun, 0) / 1e9
+            case _:
+                pass
+    return turns, seconds

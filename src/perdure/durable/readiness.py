@@ -9,6 +9,7 @@ from perdure.durable.plan import Outlook, Rest, plan
 from perdure.durable.state import CUT, child_of, read_run
 from perdure.errors import NoSession
 from perdure.log import Store, View
+from perdure.loop import Limits
 from perdure.tools import ToolSet, unwrap
 
 
@@ -56,7 +57,7 @@ async def _is_ready(store: Store, child: str, driven: Driven) -> bool:
         session=session,
         view=view,
         tools=tools,
-        max_turns=driven.max_turns,
+        limits=Limits(driven.max_turns, driven.max_seconds),
         ready=await ready_calls(store, view, tools),
     )
     return not isinstance(plan(outlook, {}), Rest)

@@ -134,6 +134,8 @@ class RunEntry(Entry, frozen=True, kw_only=True, tag="run"):
     pending: tuple[str, ...] = ()
     ref: str = ""
     trigger: Json | None = None
+    until: str = field(default="", name="perdure:until")
+    """Of the end of a drive that a crash cut: the time of the last entry before it."""
     config_base: str = ""
     """Of a start: tells the settings of the agent, before hooks changed a request's."""
 

@@ -244,7 +244,12 @@ async def go_on(
 async def _mended(recording: Recording) -> Recording:
     appender = recording.recorder.appender
     version = appender.session.version
-    mends = (mend_response, owed_results, close_drive) if appender.view.drives.open else ()
+    until = appender.view.path[-1].ts if appender.view.path else ""
+
+    def close(view: View) -> Sequence[Draft]:
+        return close_drive(view, until)
+
+    mends = (mend_response, owed_results, close) if appender.view.drives.open else ()
     for mend in (stale_outputs, *mends):
         _ = appender.add(mend)
     await appender.ticket

@@ -165,8 +165,13 @@ def encode_json(value: object) -> bytes:
     return json_text(value)
 
 
-def close_drive(view: View) -> list[Draft]:
-    """The end of a drive that a crash left open, and what it owes; nothing if none is open."""
+def close_drive(view: View, until: str = "") -> list[Draft]:
+    """The end of a drive that a crash left open, and what it owes; nothing if none is open.
+
+    Args:
+        view: The record.
+        until: The time of the last entry that its driver wrote.
+    """
     drive = view.drives.open
     if drive is None:
         return []
@@ -178,6 +183,7 @@ def close_drive(view: View) -> list[Draft]:
         "reason": "error",
         "pending": list(pending),
         "ref": CUT_OFF,
+        "perdure:until": until or view.path[-1].ts,
     }
     first = [owed_draft(drive.run_id, owed)] if owed else []
     again = [_owed(entry).again().entry for entry in view.queues.owed.values()]

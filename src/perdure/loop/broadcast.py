@@ -8,8 +8,8 @@ the number of deltas (DESIGN 8). A join never crosses the place where a consumer
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from typing import Generic, TypeVar
+from collections.abc import AsyncIterator, Callable
+from typing import Generic, TypeAlias, TypeVar
 from weakref import WeakSet
 
 import msgspec
@@ -19,6 +19,9 @@ from perdure.wire import DeltaEvent, OutputTextDelta
 from perdure.wire.values import ABSENT
 
 T = TypeVar("T")
+
+Wants: TypeAlias = Callable[[T], bool]
+"""Whether a consumer is to be given an event."""
 
 TAIL = 1024
 """How many of the newest events are always held as they came."""
@@ -36,7 +39,7 @@ class Replay(Generic[T]):
         self._tail = tail
         self._closed = False
         self._cursors: WeakSet[Cursor[T]] = WeakSet()
-        self._waiting: list[asyncio.Future[None]] = []
+        self._waiting: dict[Wants[T] | None, list[asyncio.Future[None]]] = {}
 
     @property
     def closed(self) -> bool:
@@ -48,16 +51,22 @@ class Replay(Generic[T]):
         self._events.append(event)
         if len(self._events) - self._joined >= 2 * self._tail:
             self._join()
-        self._wake()
+        if self._waiting:
+            self._wake([wants for wants in self._waiting if wants is None or wants(event)])
 
     def close(self) -> None:
         """Say that no event follows."""
         self._closed = True
-        self._wake()
+        self._wake(list(self._waiting))
 
-    def subscribe(self) -> Cursor[T]:
-        """A new consumer, who sees everything from the beginning."""
-        cursor = Cursor(self)
+    def subscribe(self, wants: Wants[T] | None = None) -> Cursor[T]:
+        """A new consumer, who sees everything from the beginning.
+
+        Args:
+            wants: Which events it is given; all if None. One that waits is not woken for others,
+                and those that want by the same function cost together what one costs.
+        """
+        cursor = Cursor(self, wants)
         self._cursors.add(cursor)
         return cursor
 
@@ -72,20 +81,20 @@ class Replay(Generic[T]):
         """The event at a position, None past the newest."""
         return self._events[position] if position < len(self._events) else None
 
-    async def wait(self) -> None:
-        """Wait until an event is appended, or the sequence is closed."""
+    async def wait(self, wants: Wants[T] | None = None) -> None:
+        """Wait until an event is appended that is wanted, or the sequence is closed."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(future)
+        self._waiting.setdefault(wants, []).append(future)
         try:
             await future
         finally:
-            if future in self._waiting:  # whoever waited has given up
-                self._waiting.remove(future)
+            waiting = self._waiting.get(wants, [])
+            if future in waiting:  # whoever waited has given up
+                waiting.remove(future)
 
-    def _wake(self) -> None:
-        if self._waiting:
-            waiting, self._waiting = self._waiting, []
-            for future in waiting:
+    def _wake(self, wanted: list[Wants[T] | None]) -> None:
+        for wants in wanted:
+            for future in self._waiting.pop(wants, ()):
                 if not future.done():
                     future.set_result(None)
 
@@ -130,17 +139,23 @@ class Broadcast(Replay[Event]):
 class Cursor(AsyncIterator[T]):
     """One consumer's place in a sequence."""
 
-    def __init__(self, sequence: Replay[T]) -> None:
+    def __init__(self, sequence: Replay[T], wants: Wants[T] | None = None) -> None:
         self._sequence = sequence
+        self._wants = wants
         self.position = 0
 
     async def __anext__(self) -> T:
-        while (event := self._sequence.read(self.position)) is None:
-            if self._sequence.closed:
+        wants = self._wants
+        while True:
+            event = self._sequence.read(self.position)
+            if event is not None:
+                self.position += 1
+                if wants is None or wants(event):
+                    return event
+            elif self._sequence.closed:
                 raise StopAsyncIteration
-            await self._sequence.wait()
-        self.position += 1
-        return event
+            else:
+                await self._sequence.wait(wants)
 
 
 def _is_joinable(stream: object) -> bool:

@@ -58,6 +58,9 @@ class Limits(NamedTuple):
     seconds: float | None = None
 
 
+NO_LIMITS = Limits()
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """What one drive runs with.
@@ -80,6 +83,9 @@ class Config:
     """Stop after this many turns; the batch of the last one still runs."""
     max_seconds: float | None = None
     """Stop when a turn ends after this many seconds. What runs then is not cut short."""
+    left: Limits = NO_LIMITS
+    """What of its limits the run of this drive has left, if drives before it took some; 0 lets a
+    batch run, and no model call follow."""
     max_parallel: int = DEFAULT_MAX_PARALLEL
     sequential: bool = False
     """Run every batch one call at a time."""
@@ -116,6 +122,8 @@ class Config:
             raise ConfigError(f"max_turns must be at least 1, got {self.max_turns}")
         if self.max_seconds is not None and not self.max_seconds > 0:
             raise ConfigError(f"max_seconds must be positive, got {self.max_seconds}")
+        if self.left.turns is not None and self.left.turns < 0:
+            raise ConfigError(f"a run cannot have {self.left.turns} turns left")
         if self.max_parallel < 1:
             raise ConfigError(f"max_parallel must be at least 1, got {self.max_parallel}")
         if self.settings.previous_response_id or "conversation" in self.settings.unknown:

@@ -25,7 +25,7 @@ from perdure.loop.resume import take_answers
 from perdure.loop.state import Drive, Outcome, add, add_waiting
 from perdure.loop.transcript import Items, Transcript
 from perdure.loop.trigger import Hidden, unhide
-from perdure.loop.turn import run_turn
+from perdure.loop.turn import limit_of, run_turn
 from perdure.wire import (
     FunctionCall,
     FunctionCallOutput,
@@ -185,6 +185,9 @@ async def _begin(drive: Drive, opening: Opening) -> Outcome | None:
         trigger = drive.trigger if mode == "prompt" else None
         await add(drive, item, mode, hidden=hidden, trigger=trigger)
     outcome = await take_answers(drive, opening.answers) if opening.answers else None
+    limit = limit_of(drive) if outcome is None and opening.answers else None
+    if limit is not None:
+        return Outcome("stopped", limit)
     if outcome is None:
         await add_waiting(drive, drive.queues.take_steering())
     return outcome

@@ -51,6 +51,7 @@ Reason = Literal["done", "stopped", "input_required", "aborted", "error"]
 
 StopCause = Literal[
     "max_turns",
+    "budget",
     "length",
     "content_filter",
     "terminate",
@@ -61,9 +62,10 @@ StopCause = Literal[
 ]
 """What stopped a drive that ended as `stopped`.
 
-`max_turns`: its turns were used up. `length`, `content_filter`: the answer was cut. `terminate`:
-all results of the batch asked for it; `partial_terminate`: some did. `hook`: `should_stop` said so.
-`guard`: a `Guard` was raised. `refused`: an answer to a pending call ended it.
+`max_turns`: its turns were used up. `budget`: its time was. `length`, `content_filter`: the answer
+was cut. `terminate`: all results of the batch asked for it; `partial_terminate`: some did. `hook`:
+`should_stop` said so. `guard`: a `Guard` was raised. `refused`: an answer to a pending call ended
+it.
 """
 
 InputMode = Literal[

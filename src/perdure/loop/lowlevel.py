@@ -80,6 +80,7 @@ def begin(
         nested=run_nested,
         trigger=trigger,
         start=len(transcript),
+        started=config.clock.monotonic(),
         why={one.call.call_id: one for one in pending},
     )
     return start(drive, run_drive(drive, opening))

@@ -65,6 +65,8 @@ class Drive:
     turn: int = 0
     asked: int = 0
     """How many turns have asked the model."""
+    started: float = 0.0
+    """When it began, on the clock's monotonic reading."""
     start: int = 0
     """How many items the transcript had when the drive began."""
     taking: bool = True

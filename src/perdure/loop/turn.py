@@ -155,7 +155,7 @@ async def _done_unless_queued(drive: Drive) -> Outcome | None:
     if not waits:
         drive.taking = False
         return Outcome("done")
-    limit = _limit(drive)
+    limit = limit_of(drive)
     if limit is not None:
         return Outcome("stopped", limit)
     await add_waiting(drive, drive.queues.take_steering() or drive.queues.take_follow_ups())
@@ -179,20 +179,22 @@ async def _after_batch(drive: Drive, answer: Answer, batch: BatchEnd) -> Outcome
         return Outcome("stopped", "terminate")
     if batch.terminates == "some":
         return Outcome("stopped", "partial_terminate")
-    limit = _limit(drive)
+    limit = limit_of(drive)
     if limit is not None:
         return Outcome("stopped", limit)
     await add_waiting(drive, drive.queues.take_steering())
     return None
 
 
-def _limit(drive: Drive) -> StopCause | None:
+def limit_of(drive: Drive) -> StopCause | None:
     """What keeps another turn from following, if anything does."""
     config = drive.config
-    if config.max_turns is not None and drive.turn >= config.max_turns:
+    turns = config.max_turns if config.left.turns is None else config.left.turns
+    if turns is not None and drive.turn >= turns:
         return "max_turns"
+    seconds = config.max_seconds if config.left.seconds is None else config.left.seconds
     taken = config.clock.monotonic() - drive.started
-    return "budget" if config.max_seconds is not None and taken >= config.max_seconds else None
+    return "budget" if seconds is not None and taken >= seconds else None
 
 
 async def _should_stop(

@@ -45,6 +45,7 @@ from perdure.loop import Retry
 from perdure.testing import FakeClock, ScriptedModel, attempts, call, error, fail, turn
 from perdure.tools import Effect
 from perdure.wire import (
+    Item,
     UnknownItem,
     assistant,
     decode_item,
@@ -249,7 +250,11 @@ async def test_a_request_that_fails_saves_nothing_of_the_user_and_can_be_made_ag
     assert kept.now.messages == ()
     assert kept.status() == "in_progress"
     assert await call_model(model, "hi", state=kept, retry=Retry()).text() == "hello"
-    assert sum(one == user("hi") for one in kept.now.messages) == 1
+    assert messages_of(kept).count(user("hi")) == 1
+
+
+def messages_of(kept: Kept) -> list[Item]:
+    return list(kept.now.messages)
 
 
 async def test_a_failure_later_keeps_the_rounds_that_were_done() -> None:

@@ -21,7 +21,7 @@ from perdure.compose import (
 from perdure.errors import Aborted, ConfigError, InvalidArguments, TaskSettled
 from perdure.testing import FakeClock, ScriptedModel, call, turn
 from perdure.testing.clock import settle
-from perdure.wire import Message
+from perdure.wire import FunctionCallOutput, Message
 from tests.compose.helpers import Counter, CountingIds, Kept, check_requests, outputs
 
 
@@ -367,3 +367,5 @@ async def test_an_id_that_is_taken_and_a_tool_that_may_not_defer_are_errors_of_t
     await call_model(model, "go", tools=tools, state=kept).text()
     items = [one for one in kept.now.messages if isinstance(one, FunctionCallOutput)]
     said = {one.call_id: one.text for one in items}
+    assert "is taken" in said["c2"]
+    assert any("cannot defer" in text for text in said.values())

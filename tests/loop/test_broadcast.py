@@ -93,7 +93,7 @@ def test_every_consumer_sees_the_same_whenever_it_comes_and_however_slow_it_is(
     events: list[Event], tail: int, joins: list[int], paces: list[list[int]]
 ) -> None:
     broadcast = Broadcast(tail)
-    consumers: list[tuple[Cursor, list[Event], list[int]]] = []
+    consumers: list[tuple[Cursor[Event], list[Event], list[int]]] = []
     for place, event in enumerate(events):
         for number, when in enumerate(joins):
             if when == place:
@@ -171,7 +171,7 @@ async def test_a_consumer_waits_for_what_comes_and_ends_when_it_is_over() -> Non
     assert await _all(broadcast.subscribe()) == [other(1), other(2)]
 
 
-async def _all(cursor: Cursor) -> list[Event]:
+async def _all(cursor: Cursor[Event]) -> list[Event]:
     return [event async for event in cursor]
 
 
@@ -240,3 +240,30 @@ async def test_a_stream_of_a_run_that_fails_shows_its_end_and_raises_for_its_res
             await stream.result()
     assert isinstance(events[-1], RunEnd)
     assert events[-1].reason == "error"
+
+
+async def test_a_consumer_that_waits_is_woken_for_what_it_wants_alone() -> None:
+    broadcast, woken = Broadcast(), list[Event]()
+
+    def whole(event: Event) -> bool:
+        return isinstance(event, ItemEnd)
+
+    async def consume(cursor: Cursor[Event]) -> None:
+        async for event in cursor:
+            woken.append(event)
+
+    cursors = [broadcast.subscribe(whole) for _ in range(2)]
+    consumers = [asyncio.create_task(consume(cursor)) for cursor in cursors]
+    await settle()
+    for _ in range(3):
+        broadcast.append(text_delta("a"))
+        await settle()
+    assert [cursor.position for cursor in cursors] == [0, 0]
+    broadcast.append(other(1))
+    await settle()
+    assert woken == [other(1), other(1)]
+    broadcast.append(text_delta("b"))
+    broadcast.close()
+    for one in consumers:
+        await one
+    assert len(woken) == 2

@@ -50,6 +50,7 @@ from perdure.compose.extracting import (
 from perdure.compose.finished import result_from_response
 from perdure.compose.kinds import (
     NEXT_TURN_PARAMS,
+    AnyTool,
     ApprovalCheck,
     ClientTool,
     ServerTool,
@@ -137,6 +138,7 @@ __all__ = [
     "NEXT_TURN_PARAMS",
     "SHARED",
     "STATE_VERSION",
+    "AnyTool",
     "ApprovalCheck",
     "AsyncSettled",
     "AsyncStarted",

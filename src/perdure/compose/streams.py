@@ -6,7 +6,7 @@ Bodies that were not streamed show as if they had been.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import TypeAlias, cast
 
 import msgspec
@@ -67,7 +67,35 @@ from perdure.wire import (
 Mark: TypeAlias = AsyncStarted | AsyncSettled | ToolPreliminaryResult
 RunEvent: TypeAlias = Event | Mark
 
+Wants: TypeAlias = Callable[[Event], bool]
+
+# What each view asks for; a consumer that waits is not woken for anything else.
+
 _THOUGHTS = (ReasoningSummaryTextDelta, ReasoningDelta, ReasoningTextDelta)
+_FRAME = frozenset[type]({TurnStart, ResponseEnd, ItemEnd})
+_SHOWN = frozenset[type]({ToolUpdate, ToolPreliminaryResult})
+
+
+def _wants_texts(event: Event) -> bool:
+    if isinstance(event, ItemUpdate):
+        return type(event.stream) is OutputTextDelta
+    return type(event) in _FRAME
+
+
+def _wants_thoughts(event: Event) -> bool:
+    if isinstance(event, ItemUpdate):
+        return isinstance(event.stream, _THOUGHTS)
+    return type(event) in _FRAME
+
+
+def _wants_tools(event: Event) -> bool:
+    if isinstance(event, ItemUpdate):
+        return type(event.stream) is FunctionCallArgumentsDelta
+    return type(event) in _FRAME or type(event) in _SHOWN
+
+
+def _wants_items(event: Event) -> bool:
+    return type(event) in _FRAME
 
 
 class RunLog(Broadcast):
@@ -89,13 +117,13 @@ class RunLog(Broadcast):
         self.failure = failure
         super().close()
 
-    async def events(self) -> AsyncIterator[RunEvent]:
-        """Everything, from the beginning.
+    async def events(self, wants: Wants | None = None) -> AsyncIterator[RunEvent]:
+        """Everything that is wanted, from the beginning.
 
         Raises:
             Exception: What ended the run in error, at its place.
         """
-        async for event in self.subscribe():
+        async for event in self.subscribe(wants):
             yield event
         if self.failure is not None:
             raise self.failure
@@ -123,7 +151,7 @@ class _Answering:
 async def texts(log: RunLog) -> AsyncIterator[str]:
     """The assistant's text of all turns, as it comes."""
     joiner, streamed, answering = SurrogateJoiner(), set[str](), _Answering()
-    async for event in log.events():
+    async for event in log.events(_wants_texts):
         answering.see(event)
         piece = ""
         if isinstance(event, ItemUpdate):
@@ -141,7 +169,7 @@ async def texts(log: RunLog) -> AsyncIterator[str]:
 async def thoughts(log: RunLog) -> AsyncIterator[str]:
     """What the model shows of its thoughts in all turns, as it comes."""
     joiner, streamed, answering = SurrogateJoiner(), set[str](), _Answering()
-    async for event in log.events():
+    async for event in log.events(_wants_thoughts):
         answering.see(event)
         piece = ""
         if isinstance(event, ItemUpdate):
@@ -166,7 +194,7 @@ def _thought(item: Reasoning) -> str:
 async def tool_events(log: RunLog) -> AsyncIterator[ToolStreamEvent]:
     """The arguments of calls as they come, and the preliminary results of tools."""
     streamed, answering = set[str](), _Answering()
-    async for event in log.events():
+    async for event in log.events(_wants_tools):
         answering.see(event)
         if isinstance(event, ItemUpdate):
             if isinstance(event.stream, FunctionCallArgumentsDelta):
@@ -193,7 +221,7 @@ def _preliminary(event: RunEvent) -> ToolPreliminaryResult | None:
 async def tool_calls(log: RunLog) -> AsyncIterator[ToolCall]:
     """The calls of all turns, each as soon as it is whole."""
     answering = _Answering()
-    async for event in log.events():
+    async for event in log.events(_wants_items):
         answering.see(event)
         if isinstance(event, ItemEnd) and isinstance(event.item, FunctionCall) and answering.now:
             yield tool_call_of(event.item, answering.turn)
@@ -219,8 +247,9 @@ async def items(log: RunLog) -> AsyncIterator[Item]:
         elif isinstance(event, ItemStart) and answering.now:
             yield (last := _in_progress(event.item))
         elif isinstance(event, ItemEnd) and (answering.now or _is_tools(event)):
-            if event.item != last:  # the provider's own items may be whole when they open
-                yield (last := event.item)
+            if event.item == last:  # the provider's own items may be whole when they open
+                continue
+            yield (last := event.item)
     if log.failure is not None:
         raise log.failure
 
@@ -249,7 +278,7 @@ def _is_tools(event: ItemEnd) -> bool:
 async def new_messages(log: RunLog) -> AsyncIterator[Message | FunctionCall | FunctionCallOutput]:
     """The messages, calls and outputs that the run adds to the conversation, each whole."""
     answering = _Answering()
-    async for event in log.events():
+    async for event in log.events(_wants_items):
         answering.see(event)
         if not isinstance(event, ItemEnd):
             continue

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from perdure import (
@@ -32,6 +33,7 @@ from perdure.loop import (
     Middleware,
     Queued,
     Retry,
+    RunEnd,
     ToolCallInfo,
     ToolEnd,
     ToolStart,
@@ -52,7 +54,9 @@ from tests.durable.world import (
     session_of,
     two_calls,
 )
-from tests.shared_data import find, needs_shared
+from tests.loop.scenario import RECORDED, plain, play
+from tests.loop.scenario_format import Scenario
+from tests.shared_data import ROOT, find, needs_shared
 
 
 class Heard(Middleware):
@@ -171,6 +175,24 @@ async def test_calls_that_never_ran_are_told_with_their_outputs(script: Script) 
     assert names == [event.name for event in heard.events if isinstance(event, ToolStart)]
     ends = {event.call_id: event for event in replayed if isinstance(event, ToolEnd)}
     assert len(ends) == len(names)
+
+
+SCENARIOS = {
+    path.stem: msgspec.json.decode(path.read_bytes(), type=Scenario)
+    for path in sorted((ROOT / "tests" / "scenarios").glob("*.json"))
+}
+
+
+@pytest.mark.parametrize("name", [n for n, one in SCENARIOS.items() if not one.transcript])
+async def test_every_scenario_of_the_loop_is_told_in_order_by_its_record(name: str) -> None:
+    store = MemoryStore()
+    *_, final = await play(SCENARIOS[name], store)
+    told = events_of(await session_of(store, RECORDED))
+    check_events(told)
+    items = [plain(event.item) for event in told if isinstance(event, ItemEnd)]
+    assert items == final
+    begun = [drive for drive in SCENARIOS[name].drives if drive.expect.refused is None]
+    assert sum(isinstance(event, RunEnd) for event in told) == len(begun)
 
 
 async def test_a_call_that_a_tool_made_lies_within_its_own() -> None:

@@ -12,6 +12,7 @@ import msgspec
 from perdure import wire
 from perdure.agent import Agent
 from perdure.errors import ConfigError, Guard, RunFailed, ToolError, Truncated, rejection
+from perdure.log import Store
 from perdure.loop import (
     Answer,
     Event,
@@ -280,11 +281,19 @@ class Watcher:
             raise Failure(deed.fail)
 
 
+RECORDED = "scenario"
+"""What the session of a recorded scenario is called."""
+
+
 # --- the run ----------------------------------------------------------------------------
 
 
-async def play(scenario: Scenario) -> list[list[Members]]:
+async def play(scenario: Scenario, store: Store | None = None) -> list[list[Members]]:
     """Run a scenario and check what it expects.
+
+    Args:
+        scenario: The scenario; one that begins with a transcript cannot be recorded.
+        store: Where it is recorded, under the name `RECORDED`.
 
     Returns:
         The events of each drive, as shown, and the transcript after the last.
@@ -305,9 +314,13 @@ async def play(scenario: Scenario) -> list[list[Members]]:
         elicitor=None if scenario.person is None else Person(scenario.person),
         grace=scenario.config.grace,
         clock=clock,
+        store=store or "",
     )
     transcript = [item_of(one) for one in scenario.transcript]
-    session = agent.session(transcript=transcript, pending=known(scenario, transcript))
+    if store is None:
+        session = agent.session(transcript=transcript, pending=known(scenario, transcript))
+    else:
+        session = await agent.session(RECORDED).__aenter__()
     watcher = Watcher(stage)
     watcher.session = session
     session.subscribe(watcher)
@@ -318,6 +331,8 @@ async def play(scenario: Scenario) -> list[list[Members]]:
         events = watcher.events[before:]
         check_drive(scenario, drive.expect, outcome, events)
         told.append([shown(event) for event in events if is_shown(scenario, event)])
+    if store is not None:
+        await session.__aexit__(None, None, None)
     check_events(watcher.events)
     assert watcher.left == [], "an action found no event"
     assert len(model.requests) == scenario.requests

@@ -14,6 +14,9 @@ batch = (tool_start [tool_end])+ {tool_dispatch | tool_update | tool_end}* (item
 `run_start` and `run_end` are the format's words for the start and end of a drive. Every
 `tool_start` has a `tool_end`, however the drive ends; there is one `run_end`, and nothing after it
 (DESIGN 6.2). An event with `durable` false is shown before what it says is safe (DESIGN 6.10).
+
+Events read from a record are marked as `replayed` and keep the same order. A stream of a run by id
+holds all of its drives, one after another.
 """
 
 from __future__ import annotations

@@ -15,11 +15,13 @@ unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME PYTHONOPTIMIZE PYTHONSAFEPATH PYTHONS
 unexport PIP_USER PIP_TARGET PIP_PREFIX PIP_ROOT MYPYPATH
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types layers bench format clean FORCE
+.PHONY: help demo test chaos soak check lint types layers bench format clean FORCE
 
 help:
 	@echo 'make demo     the point, offline: killed in the middle of a payment, and paid once'
 	@echo 'make test     the tests            (ARGS="-k name" goes to pytest)'
+	@echo 'make chaos    runs whose processes die at every write, all of them'
+	@echo 'make soak     two minutes of processes that drive one Postgres, killed and paused'
 	@echo 'make check    lint, types and layers; each is a target of its own'
 	@echo 'make bench    the benchmarks       (ARGS goes to them)'
 	@echo 'make format   format and fix what can be fixed'
@@ -30,6 +32,12 @@ demo: $(VENV)/.demo
 
 test: $(VENV)/.dev
 	$(PY) -m pytest $(ARGS)
+
+chaos: $(VENV)/.dev
+	$(PY) -m pytest tests/chaos/matrix.py $(ARGS)
+
+soak: $(VENV)/.dev
+	$(PY) -m pytest -s tests/chaos/soak.py $(ARGS)
 
 check: lint types layers
 

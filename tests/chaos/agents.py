@@ -7,11 +7,15 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import functools
+import shutil
+import tempfile
 from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
 from typing import cast
 
-from perdure import Agent, ToolDecision, before_tool_call, tool
+from perdure import Agent, Call, Found, NeverRan, ToolDecision, before_tool_call, tool
 from perdure.loop import ModelRequest, ToolCallInfo
 from perdure.testing import ScriptedModel, call, turn
 from perdure.testing.scripted import Script
@@ -20,6 +24,7 @@ from perdure.tools.effect import EFFECTS
 from perdure.wire import FunctionCall, FunctionCallOutput, StreamEvent
 
 DATABASES = ("sqlite", "postgres")
+HOWS = ("parallel", "sequence")
 
 
 class StrictModel(ScriptedModel):
@@ -88,14 +93,15 @@ def one(effect: Effect, database: str = "sqlite") -> Agent:
     return _agent([call("act", {"what": 0}), "Done."], [acting(effect, "act", database)])
 
 
+@before_tool_call
+async def ask(info: ToolCallInfo) -> ToolDecision | None:
+    """Holds what is risky."""
+    risky = info.call.name == "risky"
+    return ToolDecision(action="hold", reason="it is risky") if risky else None
+
+
 def held() -> Agent:
     """Two calls at once, one of which waits for an approval."""
-
-    @before_tool_call
-    async def ask(info: ToolCallInfo) -> ToolDecision | None:
-        risky = info.call.name == "risky"
-        return ToolDecision(action="hold", reason="it is risky") if risky else None
-
     calls = turn(call("risky", {"what": 0}), call("plain", {"what": 1}))
     tools = [acting("once", "risky"), acting("once", "plain")]
     return _agent([calls, "Done."], tools, middleware=(ask,))
@@ -112,6 +118,38 @@ def nested() -> Agent:
     helper = inner.with_(name="helper").as_tool("helper", "Helps.")
     calls = turn(call("helper", {"task": "Help."}), call("act", {"what": 1}))
     return _agent([calls, "Done."], [helper, acting("once", "act")])
+
+
+def nested_held() -> Agent:
+    """A sub-agent one of whose calls waits for an approval."""
+    script: Script = [turn(call("risky", {"what": 0}), call("plain", {"what": 1})), "Child's done."]
+    inner = _agent(script, [acting("once", "risky"), acting("once", "plain")], middleware=(ask,))
+    helper = inner.with_(name="helper").as_tool("helper", "Helps.")
+    return _agent([call("helper", {"task": "Help."}), "Done."], [helper])
+
+
+def reconciled() -> Agent:
+    """Calls whose outcome is looked up, in a world that remembers what was done in it."""
+    world = tempfile.mkdtemp(prefix="perdure-world-")
+    atexit.register(shutil.rmtree, world, ignore_errors=True)
+
+    def place(call: Call) -> Path:
+        return Path(world, call.idempotency_key.replace("/", "-"))
+
+    @tool(effect="once")
+    async def charge(what: int, call: Call) -> str:
+        """Charge a card."""
+        with place(call).open("x") as file:
+            file.write(f"did {what}")
+        return f"did {what}"
+
+    @charge.reconcile
+    async def look_up(call: Call) -> Found | NeverRan:
+        done = place(call)
+        return Found(done.read_text()) if done.exists() else NeverRan(min_age=0.0)
+
+    calls = turn(call("charge", {"what": 0}), call("charge", {"what": 1}))
+    return _agent([calls, "Done."], [charge])
 
 
 def __getattr__(name: str) -> Callable[[], Agent]:

@@ -65,11 +65,11 @@ async def live(agent: Agent[object], store: Store, life: Life) -> str:
         life.faults,
         on_lease=lambda lease: life.ledger.write(lease_line(life.run, life.number, lease)),
     )
-    watched = _watched(agent, life).with_(store=own)
+    own_agent = watched(agent, life).with_(store=own)
     runs = Runs(own)
     status, before = "", ""
     for _ in range(ROUNDS):
-        before, status = status, await _asked(watched, runs, life)
+        before, status = status, await _asked(own_agent, runs, life)
         if status not in (*WAITING, "failed", "aborted", "running"):
             break
         told = await _answer_all(runs, life) if status in WAITING else True
@@ -161,7 +161,7 @@ _path: contextvars.ContextVar[tuple[str, ...]] = contextvars.ContextVar(
 """The calls of the sub-agents around the tool that runs."""
 
 
-def _watched(agent: Agent[object], life: Life) -> Agent[object]:
+def watched(agent: Agent[object], life: Life) -> Agent[object]:
     """The agent, whose tools write into the ledger when they are entered and left."""
     provider = agent.tool_provider
     tools = [_watched_tool(as_tool(one), life) for one in agent.tools]
@@ -189,7 +189,7 @@ class _WatchedAgent(AgentTool):
 
 def _watched_tool(tool: Tool, life: Life) -> Tool:
     if isinstance(tool, AgentTool) and isinstance(cast("object", tool.driven), Agent):
-        inner = _watched(cast("Agent[object]", tool.driven), life)
+        inner = watched(cast("Agent[object]", tool.driven), life)
         return _WatchedAgent(inner, tool.name, tool.description)
 
     async def execute(call: Call) -> ToolResult:

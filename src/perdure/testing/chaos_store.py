@@ -94,13 +94,10 @@ class FaultStore:
     lease are not counted: they happen when time passes.
     """
 
-    def __init__(
-        self, inner: Store, faults: Faults, on_lease: OnLease, seconds: float | None
-    ) -> None:
+    def __init__(self, inner: Store, faults: Faults, on_lease: OnLease) -> None:
         self.inner = inner
         self.faults = faults
         self._on_lease = on_lease
-        self._seconds = seconds
 
     # --- the log -------------------------------------------------------------------------
 
@@ -156,7 +153,7 @@ class FaultStore:
 
     async def lease(self, root: str, *, holder: str, seconds: float = 30.0) -> Lease:
         async def take() -> Lease:
-            lease = await self.inner.lease(root, holder=holder, seconds=self._seconds or seconds)
+            lease = await self.inner.lease(root, holder=holder, seconds=seconds)
             self._on_lease(lease)
             return lease
 
@@ -205,13 +202,7 @@ def nobody_hears(lease: Lease) -> None:
     """Of leases that lapse by themselves."""
 
 
-def faulted(
-    inner: Store,
-    faults: Faults,
-    *,
-    on_lease: OnLease = nobody_hears,
-    seconds: float | None = None,
-) -> FaultStore:
+def faulted(inner: Store, faults: Faults, *, on_lease: OnLease = nobody_hears) -> FaultStore:
     """A store with faults, that offers what the inner one does beside the protocol too.
 
     Args:
@@ -219,7 +210,6 @@ def faulted(
         faults: Where the process ends.
         on_lease: Hears of every lease that is taken, so that somebody can let a dead process's
             lapse.
-        seconds: How long leases hold, if not as long as they are asked for.
     """
     extra = {
         name: _through(name)
@@ -229,7 +219,7 @@ def faulted(
         and inspect.iscoroutinefunction(getattr(inner, name))
     }
     kind = type("FaultStore", (FaultStore,), extra)  # whoever looks for a capability finds it
-    return kind(inner, faults, on_lease, seconds)
+    return kind(inner, faults, on_lease)
 
 
 def _through(name: str) -> Callable[..., Awaitable[object]]:

@@ -1,0 +1,90 @@
+"""The whole crash matrix: `make chaos` runs it, and `make test` a sample of it.
+
+Real processes die by SIGKILL at every write, before it and after it, and at the borders of every
+tool; then the next process takes the run up. What must hold is judged by the harness: `once` fires
+at most once, `keyed` always under one key, `transactional` exactly once, no result is lost, and
+every run ends as it does where nobody dies.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+from collections.abc import Generator
+from typing import NamedTuple
+
+import pytest
+
+from perdure.testing.chaos import BEFORE_AND_AFTER, Chaos, ChaosPlan, chaos
+from perdure.testing.chaos_store import Fault
+from perdure.tools.effect import EFFECTS
+from tests.chaos.agents import DATABASES, HOWS
+
+pytestmark = pytest.mark.timeout(1200)
+
+WORKERS = min(os.cpu_count() or 1, 4)
+PAIRS = 120
+"""Of all pairs of faults, how many are tried with an agent."""
+
+
+class Place(NamedTuple):
+    """Where runs are recorded."""
+
+    database: str
+    url: str
+
+
+@pytest.fixture(params=DATABASES)
+def place(request: pytest.FixtureRequest) -> Generator[Place]:
+    name = str(request.param)
+    if name == "sqlite":
+        yield Place(name, "")
+        return
+    url: str = request.getfixturevalue("postgres_server")
+    schema: str = request.getfixturevalue("postgres_schema")
+    yield Place(name, f"{url}&schema={schema}")
+
+
+def plan_of(agent: str, place: Place) -> ChaosPlan:
+    target = f"tests.chaos.agents:{agent}"
+    return ChaosPlan(agent=target, store=place.url, kill=True, workers=WORKERS)
+
+
+def all_faults(tests: Chaos) -> list[Fault]:
+    numbers = range(1, len(tests.writes) + 1)
+    return [Fault(number, when) for number in numbers for when in BEFORE_AND_AFTER]
+
+
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("effect", EFFECTS)
+def test_a_batch_of_an_effect(effect: str, how: str, place: Place) -> None:
+    with chaos(plan_of(f"batch_{effect}_{how}_{place.database}", place)) as tests:
+        report = tests.everywhere()
+        report.check()
+        assert len(report.trials) > 2 * len(tests.writes)
+        if effect in ("once", "transactional"):
+            assert report.most("act") == 1
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_a_batch_of_all_effects(how: str, place: Place) -> None:
+    with chaos(plan_of(f"mixed_{how}_{place.database}", place)) as tests:
+        tests.everywhere().check()
+
+
+@pytest.mark.parametrize("agent", ["held", "nested", "nested_held", "reconciled"])
+def test_other_runs(agent: str, place: Place) -> None:
+    with chaos(plan_of(agent, place)) as tests:
+        tests.everywhere().check()
+
+
+@pytest.mark.parametrize("agent", ["mixed_parallel", "held", "nested_held"])
+def test_two_processes_die_one_after_the_other(agent: str, place: Place) -> None:
+    name = f"{agent}_{place.database}" if agent.startswith("mixed") else agent
+    with chaos(plan_of(name, place)) as tests:
+        pairs = list(itertools.product(all_faults(tests), repeat=2))
+        random.Random(agent).shuffle(pairs)
+        report = tests.report(pairs[:PAIRS])
+        report.check()
+        assert any(len(trial.faults) == 2 for trial in report.trials)

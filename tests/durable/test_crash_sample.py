@@ -1,0 +1,47 @@
+"""A sample of the crash matrix: `make chaos` runs the whole, with tests/chaos/matrix.py.
+
+A batch of all effects loses its process, a real one, at every other write on SQLite and at every
+third on Postgres; runs that wait for people, and sub-agents, lose simulated ones, twice in a row.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+
+from perdure.testing.chaos import ChaosPlan, chaos
+from perdure.testing.chaos_store import Fault
+from tests.chaos import agents
+from tests.chaos.matrix import Place, all_faults, plan_of
+
+
+@pytest.mark.parametrize("how", agents.HOWS)
+def test_a_batch_of_all_effects_on_sqlite(how: str) -> None:
+    with chaos(plan_of(f"mixed_{how}_sqlite", Place("sqlite", ""))) as tests:
+        faults = [Fault(n, "before" if n % 4 == 1 else "after") for n in _numbers(tests.writes, 2)]
+        tests.report([(fault,) for fault in faults]).check()
+
+
+def test_a_batch_of_all_effects_on_postgres(postgres_server: str, postgres_schema: str) -> None:
+    place = Place("postgres", f"{postgres_server}&schema={postgres_schema}")
+    with chaos(plan_of("mixed_parallel_postgres", place)) as tests:
+        faults = [Fault(n, "before" if n % 2 else "after") for n in _numbers(tests.writes, 3)]
+        report = tests.report([(fault,) for fault in faults])
+        report.check()
+        assert report.most("once") == report.most("transactional") == 1
+
+
+def _numbers(writes: tuple[str, ...], step: int) -> range:
+    return range(1, len(writes) + 1, step)
+
+
+@pytest.mark.parametrize(
+    "name", ["held", "nested_held", "reconciled", "batch_once_parallel_sqlite"]
+)
+def test_two_processes_die_one_after_the_other(name: str) -> None:
+    with chaos(ChaosPlan(agent=f"tests.chaos.agents:{name}")) as tests:
+        pairs = list(itertools.product(all_faults(tests), repeat=2))
+        random.Random(name).shuffle(pairs)
+        tests.report(pairs[:12]).check()

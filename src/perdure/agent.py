@@ -22,6 +22,7 @@ from perdure.loop import (
     Config,
     DriveHandle,
     Hidden,
+    Items,
     Limits,
     Middleware,
     Model,
@@ -50,7 +51,7 @@ from perdure.prompts import Input, prompt_items
 from perdure.result import RunResult, read_result, result_of_run
 from perdure.session import Session
 from perdure.stream import RunStream, WholeRun
-from perdure.tools import Elicitor, Tool, ToolSet, as_tool
+from perdure.tools import Elicitor, Tool, ToolSet, as_tool, check_transactional
 from perdure.wire import ABSENT, Item, Request
 
 if TYPE_CHECKING:
@@ -311,10 +312,13 @@ class Agent(Generic[OutputT]):
 
         Raises:
             ConfigError: No store has the scheme of the URL.
+            NoTransactions: A tool is transactional, and the store does not commit what it does.
         """
-        if not isinstance(store, str):
-            return store
-        return self._kept.get(store)
+        from perdure.log.store import Transactions
+
+        opened = self._kept.get(store) if isinstance(store, str) else store
+        check_transactional(self._tools, transacts=isinstance(opened, Transactions))
+        return opened
 
     @functools.cached_property
     def _kept(self) -> KeptStores:
@@ -355,9 +359,7 @@ class Agent(Generic[OutputT]):
                 config = dataclasses.replace(config, left=limits)
             recording.recorder.use(request_settings(config, await resolve_tools(config)))
         if self._plan is not None:
-            queues = queues or Queues()
-            judge = self._plan.judge(queues, config.ids)
-            config = dataclasses.replace(config, middleware=(*config.middleware, judge))
+            config = dataclasses.replace(config, answering=self._plan.judge())
         return begin(
             transcript,
             opening,
@@ -432,6 +434,10 @@ class Agent(Generic[OutputT]):
         if not hasattr(self.model, "stream"):
             raise ConfigError(f"a model is a string or has a stream method, got {self.model!r}")
         return Resolved(self.model, self.model_name)
+
+    def correction(self, items: Items) -> Item | None:
+        """What the model is told of an answer that a transcript ends with and that does not fit."""
+        return None if self._plan is None else self._plan.correction(items)
 
     @property
     def plan(self) -> Plan[OutputT] | None:

@@ -39,8 +39,8 @@ def cents_of(name: str) -> int:
 
 async def pay(bank: Bank, name: str, between: Between = nothing) -> str:
     """One send, in which something is paid by a transactional tool."""
-    script = [call("pay", {"cents": cents_of(name)}), "It is done."]
-    agent = Agent(ScriptedModel(script), tools=[paying(bank, between)], store=bank.store)
+    model = ScriptedModel([call("pay", {"cents": cents_of(name)}), "It is done."])
+    agent = Agent(model, tools=[paying(bank, between)], store=bank.store)
     async with agent.session(name) as chat:
         return (await chat.send("Pay.")).text
 

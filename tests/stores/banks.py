@@ -12,7 +12,7 @@ from perdure import tool
 from perdure.log.store import Store
 from perdure.stores.points import At, passing
 from perdure.stores.sqlite import SqliteStore
-from perdure.tools import AsyncTx, Rows, Tool, Transaction, Tx
+from perdure.tools import AsyncTx, Tool, Transaction, Tx
 
 Between = Callable[[], None]
 """Called between the two statements of a payment."""
@@ -71,7 +71,7 @@ class SqliteBank:
     def runs(self, *statements: str, then: Callable[[], object] = nothing) -> Transaction:
         def run(tx: Tx) -> object:
             tx.execute("INSERT INTO paid VALUES (1)")
-            errors = [_error(lambda one=one: tx.execute(one)) for one in statements]
+            errors = [_error(tx, one) for one in statements]
             then()
             return " | ".join(errors)
 
@@ -84,9 +84,9 @@ class SqliteBank:
         return _whole(paid, noted)
 
 
-def _error(execute: Callable[[], Rows]) -> str:
+def _error(tx: Tx, statement: str) -> str:
     try:
-        execute()
+        tx.execute(statement)
     except Exception as error:  # noqa: BLE001 - what a careless tool does
         return f"{type(error).__name__}: {error}"
     return "ran"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Annotated, cast
 
@@ -109,16 +109,20 @@ async def test_a_function_that_fails_leaves_nothing_and_the_model_reads_why(case
 async def test_a_result_that_is_no_json_undoes_what_was_done(case: Case) -> None:
     pays = case.bank.pays(5)
 
+    def plain(tx: Tx) -> object:
+        cast("Callable[[Tx], object]", pays)(tx)
+        return object()
+
     @tool(effect="transactional")
     def pay(cents: int) -> Transaction:
         if isinstance(case.bank, SqliteBank):
-            return lambda tx: [pays(tx), object()]  # type: ignore[arg-type]
+            return plain
 
         async def later(tx: object) -> object:
-            await pays(tx)  # type: ignore[arg-type, misc]
+            await cast("Callable[[object], Awaitable[object]]", pays)(tx)
             return object()
 
-        return later  # type: ignore[return-value]
+        return later
 
     await said(case.agent([PAY, "Too bad."], pay))
     assert case.bank.paid() == []
@@ -232,9 +236,10 @@ async def test_a_call_that_was_cut_before_it_committed_runs_again(case: Case) ->
 # --- where it is refused ----------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("run_id", [None, "order-42"])
 @pytest.mark.parametrize("kind", ["memory", "jsonl", "none"])
 async def test_the_definition_is_refused_where_nothing_commits_it(
-    kind: str, tmp_path: Path
+    kind: str, run_id: str | None, tmp_path: Path
 ) -> None:
     @tool(effect="transactional")
     def pay(cents: int) -> Transaction:
@@ -244,7 +249,7 @@ async def test_the_definition_is_refused_where_nothing_commits_it(
     url = {"memory": "memory:", "jsonl": f"file://{path}", "none": ""}[kind]
     agent = Agent(ScriptedModel([PAY]), tools=[pay], store=open_store(url) if url else "")
     with pytest.raises(NoTransactions) as refused:
-        await agent.run("Pay.")
+        await (agent.run("Pay.", run_id=run_id) if run_id else agent.run("Pay."))
     assert str(refused.value) == (
         "tool 'pay' is transactional, and its effect would not commit with the log here; "
         "give the agent a sqlite: or postgresql: store, or the tool another effect"

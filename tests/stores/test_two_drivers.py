@@ -97,8 +97,7 @@ class Worker:
             self.charged.append(cents)
             return "charged"
 
-        script = [call("charge", {"cents": 5}), "It is done.", "Hello."]
-        model = ScriptedModel(script)
+        model = ScriptedModel([call("charge", {"cents": 5}), "It is done.", "Hello."])
         self.agent = Agent(model, tools=[charge], middleware=middleware, store=store)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator
 from pathlib import Path
+from typing import cast
 
 import pytest
 import pytest_asyncio
@@ -81,5 +82,5 @@ async def test_text_and_numbers_come_back_as_they_were(bank: Bank) -> None:
     assert reading.faults == ()
     for place in (0, 2):
         members = outputs(reading.session.entries)[place].members
-        (change,) = members["normalised"]  # type: ignore[misc]
-        assert json.loads(change["was"]) == GIVEN  # type: ignore[index]
+        (change,) = cast("list[dict[str, str]]", members["normalised"])
+        assert json.loads(change["was"]) == GIVEN

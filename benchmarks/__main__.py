@@ -13,9 +13,11 @@ ALL = (
     "stores",
     "recording",
     "client",
+    "adapter_openresponses",
     "adapter_chat",
     "adapter_anthropic",
     "adapter_gemini",
+    "adapter_bedrock",
 )
 
 

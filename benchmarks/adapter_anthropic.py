@@ -9,7 +9,7 @@ import json
 import sys
 
 from benchmarks.adapter_runs import WORDS, Adapter, Sdk, main
-from perdure.models.anthropic import Anthropic, request_body
+from perdure.models.anthropic import Anthropic, losses, request_body
 
 
 def frames(count: int) -> list[bytes]:
@@ -75,6 +75,7 @@ ADAPTER = Adapter(
     file="benchmarks.adapter_anthropic",
     model=lambda port: Anthropic(f"http://127.0.0.1:{port}", api_key="none"),
     body=request_body,
+    losses=losses,
     sdk=Sdk("anthropic", sdk, 1 / 3),
 )
 

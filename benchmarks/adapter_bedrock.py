@@ -10,7 +10,7 @@ import sys
 from binascii import crc32
 
 from benchmarks.adapter_runs import WORDS, Adapter, Sdk, main
-from perdure.models.bedrock import Bedrock, request_body
+from perdure.models.bedrock import Bedrock, losses, request_body
 
 MODEL = "us.amazon.nova-micro-v1:0"
 
@@ -80,6 +80,7 @@ ADAPTER = Adapter(
         region="us-east-1", api_key="none", base_url=f"http://127.0.0.1:{port}"
     ),
     body=request_body,
+    losses=losses,
     sdk=Sdk("boto3", sdk, 0.7),
 )
 

@@ -9,7 +9,7 @@ import json
 import sys
 
 from benchmarks.adapter_runs import WORDS, Adapter, Sdk, main
-from perdure.models.chat import Chat, request_body
+from perdure.models.chat import Chat, losses, request_body
 from perdure.models.chat_dialects import OPENAI
 
 ENVELOPE = {
@@ -67,6 +67,7 @@ ADAPTER = Adapter(
     file="benchmarks.adapter_chat",
     model=lambda port: Chat(f"http://127.0.0.1:{port}/v1", dialect=OPENAI, api_key="none"),
     body=request_body,
+    losses=losses,
     sdk=Sdk("openai", sdk, 1 / 10),
 )
 

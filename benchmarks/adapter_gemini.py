@@ -9,7 +9,7 @@ import json
 import sys
 
 from benchmarks.adapter_runs import WORDS, Adapter, Sdk, main
-from perdure.models.gemini import Gemini, request_body
+from perdure.models.gemini import Gemini, losses, request_body
 
 
 def frames(count: int) -> list[bytes]:
@@ -51,6 +51,7 @@ ADAPTER = Adapter(
     file="benchmarks.adapter_gemini",
     model=lambda port: Gemini(f"http://127.0.0.1:{port}/v1beta", api_key="none"),
     body=request_body,
+    losses=losses,
     sdk=Sdk("google.genai", sdk, 1 / 10),
 )
 

@@ -42,6 +42,7 @@ from perdure.log.store import (
     Store,
     Stored,
     Summary,
+    Transactions,
 )
 from perdure.log.verify import Fault, FaultKind
 from perdure.log.writing import Draft, seal
@@ -86,6 +87,7 @@ __all__ = [
     "Stored",
     "Summary",
     "Tokens",
+    "Transactions",
     "View",
     "context_json",
     "decode_entry",

@@ -40,7 +40,7 @@ from perdure.wire import (
     user,
     with_unknown,
 )
-from tests.compose.helpers import Counter, Kept, body, check_requests, outputs
+from tests.compose.helpers import Counter, Kept, body, check_pairs, check_requests, outputs
 
 
 def asking(name: str = "work") -> ScriptedModel:
@@ -628,3 +628,41 @@ async def test_every_call_runs_once_with_hooks_and_without(hooks: Lifecycle | No
     model: ScriptedModel = ScriptedModel([turn(*calls), "done"])
     await call_model(model, "go", tools=[counter.tool(), pay], hooks=hooks).text()
     assert counter.ran == ["0", "1", "2", "3"]
+
+
+# --- with the batteries -----------------------------------------------------------------------
+
+
+async def test_a_model_that_goes_in_circles_is_stopped_and_leaves_a_whole_history() -> None:
+    from perdure.middleware import DoomLoop
+
+    kept, counter = Kept(), Counter()
+    model = ScriptedModel(lambda number: turn(call("work", {"x": "same"}), call("work", "{odd")))
+    result = call_model(
+        model, "go", tools=[counter.tool()], state=kept, middleware=[DoomLoop()], max_rounds=None
+    )
+    await result.text()
+    assert len(model.requests) == 6
+    assert counter.ran == ["same", "same"]
+    assert kept.status() == "complete"
+    assert check_pairs(kept.now.messages) == []
+    check_requests(model)
+
+
+async def test_a_hooks_manager_hears_a_run_and_may_be_given_by_name() -> None:
+    from perdure.compose.hooks import PRE_TOOL_USE, SESSION_END, HooksManager, PreToolUse
+
+    told: list[str] = []
+
+    def before(payload: PreToolUse, context: object) -> None:
+        told.append(payload.tool_name)
+
+    hooks = HooksManager()
+    hooks.on(PRE_TOOL_USE, before)
+    hooks.on(SESSION_END, lambda payload, context: told.append(payload.reason))
+    await call_model(asking_until(1), "go", tools=[Counter().tool()], hooks=hooks).text()
+    assert told == ["work", "complete"]
+    told.clear()
+    by_name = {"PreToolUse": before}
+    await call_model(asking_until(1), "go", tools=[Counter().tool()], hooks=by_name).text()
+    assert told == ["work"]

@@ -9,6 +9,7 @@ from typing import TypeAlias, cast
 
 from perdure.clock import Clock, Ids, RandomIds, SystemClock
 from perdure.compose.accessors import StateAccessor
+from perdure.compose.hooks.manager import Inline, resolve_hooks
 from perdure.compose.kinds import (
     AnyTool,
     ApprovalCheck,
@@ -74,7 +75,7 @@ def call_model(
     additional_instructions: str = "",
     on_turn_start: TurnStarts | None = None,
     on_turn_end: TurnEnds | None = None,
-    hooks: Lifecycle | None = None,
+    hooks: Lifecycle | Inline | None = None,
     middleware: Sequence[Middleware] = (),
     tool_timeout: float | None = None,
     tool_concurrency: int = DEFAULT_MAX_PARALLEL,
@@ -130,7 +131,7 @@ def call_model(
         additional_instructions: Said after the instructions, whoever gave them.
         on_turn_start: Called before a round's tools run.
         on_turn_end: Called with the response that followed a round.
-        hooks: What hears the moments of the run.
+        hooks: What hears the moments of the run: a `HooksManager`, or built-in hooks by name.
         middleware: What stands around the loop, within what this function does.
         tool_timeout: Seconds for a tool that names none itself.
         tool_concurrency: How many tools of a round run at once.
@@ -184,7 +185,7 @@ def call_model(
         shared_context=checker(shared_context, "shared_context"),
         on_turn_start=on_turn_start,
         on_turn_end=on_turn_end,
-        lifecycle=hooks or Lifecycle(),
+        lifecycle=_lifecycle(hooks),
         middleware=tuple(middleware),
         max_parallel=tool_concurrency,
         background_concurrency=background_concurrency,
@@ -225,6 +226,12 @@ def _state(
     if not isinstance(cast("object", state), StateAccessor):
         raise ConfigError(f"a state accessor has load and save, got {state!r}")
     return state, None, None
+
+
+def _lifecycle(hooks: Lifecycle | Inline | None) -> Lifecycle:
+    if isinstance(hooks, Lifecycle):
+        return hooks
+    return resolve_hooks(hooks) or Lifecycle()
 
 
 def _check_limits(max_rounds: int | None, timeout: float | None, background: int) -> None:

@@ -22,6 +22,7 @@ from perdure.loop import (
     Config,
     DriveHandle,
     Hidden,
+    Items,
     Limits,
     Middleware,
     Model,
@@ -358,9 +359,7 @@ class Agent(Generic[OutputT]):
                 config = dataclasses.replace(config, left=limits)
             recording.recorder.use(request_settings(config, await resolve_tools(config)))
         if self._plan is not None:
-            queues = queues or Queues()
-            judge = self._plan.judge(queues, config.ids)
-            config = dataclasses.replace(config, middleware=(*config.middleware, judge))
+            config = dataclasses.replace(config, answering=self._plan.judge())
         return begin(
             transcript,
             opening,
@@ -435,6 +434,10 @@ class Agent(Generic[OutputT]):
         if not hasattr(self.model, "stream"):
             raise ConfigError(f"a model is a string or has a stream method, got {self.model!r}")
         return Resolved(self.model, self.model_name)
+
+    def correction(self, items: Items) -> Item | None:
+        """What the model is told of an answer that a transcript ends with and that does not fit."""
+        return None if self._plan is None else self._plan.correction(items)
 
     @property
     def plan(self) -> Plan[OutputT] | None:

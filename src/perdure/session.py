@@ -256,9 +256,12 @@ class Session(Generic[OutputT]):
         """Run from the transcript as it stands. Raises as `send`, and `CannotContinue`.
 
         Where the transcript ends with a typed answer that was accepted, that is the answer, and the
-        model is not asked.
+        model is not asked. One that does not fit is sent back.
         """
         self._refuse_if_running()
+        correction = self._agent.correction(self._transcript.snapshot())
+        if correction is not None:
+            return await self._drive(Opening(prompts=(Hidden(correction),)), trigger)
         return await self._drive(Opening(answers=await self._replay()), trigger)
 
     async def resume(self, *answers: Answer, trigger: Trigger | None = None) -> RunResult[OutputT]:

@@ -12,7 +12,7 @@ from perdure.stores.memory import MemoryStore
 from perdure.testing import ScriptedModel, call, turn
 from tests.face.recorded import crashed
 from tests.output.forms import INVOICE, Invoice
-from tests.output.test_agents import VALUE, WRONG, native
+from tests.output.test_agents import VALUE, WRONG, Able, native, said
 
 
 @tool(effect="none")
@@ -51,6 +51,26 @@ async def test_a_run_that_crashed_anywhere_has_the_answer_that_its_record_shows(
         asked.append(len(requests))  # type: ignore[arg-type]
     assert asked == sorted(asked, reverse=True)
     assert asked[-1] == 0
+
+
+@pytest.mark.parametrize("natively", [False, True])
+async def test_a_correction_is_given_once_wherever_the_run_crashed(natively: bool) -> None:
+    def fresh() -> Able | ScriptedModel:
+        if natively:
+            return native(WRONG, INVOICE, INVOICE, INVOICE)
+        return ScriptedModel(["It is 42 euros.", *([call(FINAL_TOOL, INVOICE)] * 4)])
+
+    store = MemoryStore()
+    agent = Agent(fresh(), output=Invoice, store=store)
+    assert (await agent.run("x", run_id="r")).output == VALUE
+    for keep in range(1, await size_of(store) + 1):
+        model = fresh()
+        again = agent.with_(model=model, store=await crashed(store, keep))
+        result = await again.run("x", run_id="r")
+        assert (result.status, result.output) == ("done", VALUE), keep
+        for request in model.requests:
+            corrections = [text for text in said(request) if "was not taken" in text]
+            assert len(corrections) <= 1, keep
 
 
 async def test_asking_again_for_a_run_that_is_done_gives_its_answer() -> None:

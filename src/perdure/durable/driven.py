@@ -11,6 +11,7 @@ from perdure.loop import (
     Broadcast,
     CallIds,
     DriveHandle,
+    Items,
     Limits,
     Opening,
     PendingCall,
@@ -62,6 +63,10 @@ class Driven(Protocol):
 
     async def tools_now(self) -> ToolSet:
         """The tools of the moment."""
+        ...
+
+    def correction(self, items: Items) -> Item | None:
+        """What the model is told of an answer that a transcript ends with and that will not do."""
         ...
 
     async def begin(

@@ -186,6 +186,7 @@ async def _outlook(driven: Driven, recording: Recording, begun: int) -> Outlook:
         tools=tools,
         limits=Limits(driven.max_turns, driven.max_seconds),
         begun=begun,
+        correction=driven.correction(recording.transcript.snapshot()),
         ready=await ready_calls(
             recording.store,
             recording.view,

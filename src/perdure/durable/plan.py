@@ -16,8 +16,9 @@ from perdure.log.entries import ItemEntry, ResponseEntry, RetryEntry, RunEntry
 from perdure.log.resuming import replay_answers, run_again
 from perdure.log.status import Paused, paused_status, was_cut
 from perdure.log.timestamps import wall_of
-from perdure.loop import Answer, Limits, Opening, approve
+from perdure.loop import Answer, Hidden, Limits, Opening, approve
 from perdure.tools import ToolSet
+from perdure.wire import Item
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -61,6 +62,8 @@ class Outlook:
     """Of the whole run."""
     ready: frozenset[str] = frozenset()
     """The suspended calls whose waits have come."""
+    correction: Item | None = None
+    """What the model is told of the answer that ends the record, if that will not do."""
     begun: int | None = None
     """The version at which the driver that asks began; None if none does."""
 
@@ -153,14 +156,15 @@ def _may_go_on(outlook: Outlook, cause: str) -> bool:
 def _unfinished(outlook: Outlook) -> Step:
     """The step of a run that a crash, an error or an abort left, or whose pause is over."""
     answer = _final_answer(outlook.view)
-    if answer is not None:
+    correction = outlook.correction
+    if answer is not None and (answer.withheld or correction is None):
         return Close("stopped", "guard") if answer.withheld else Close("done")
     if _asked_to_end(outlook.view):
         return Close("stopped", "terminate")
     limit = _limit(outlook)
     if limit:
         return Rest("stopped", limit)
-    return Drive(Opening())
+    return Drive(Opening(prompts=(Hidden(correction),) if correction is not None else ()))
 
 
 def _final_answer(view: View) -> ResponseEntry | None:

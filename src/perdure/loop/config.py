@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Literal, NamedTuple, cast
+from typing import Literal, NamedTuple, Protocol, cast
 
 from perdure.clock import Clock, Ids, RandomIds, SystemClock
 from perdure.errors import ConfigError
@@ -61,6 +61,31 @@ class Limits(NamedTuple):
 NO_LIMITS = Limits()
 
 
+class Answering(Protocol):
+    """Judges what one drive is to answer with. What it raises ends the drive in error."""
+
+    def given(self, items: Items) -> bool:
+        """Whether a transcript ends in an answer that was given by calls.
+
+        Asked after each batch, and before a drive first asks the model. The drive is `done` then,
+        unless something is queued.
+        """
+        ...
+
+    def judge(self, items: Items, *, final: bool) -> Item | None:
+        """Judge a turn that gave no answer by calls.
+
+        Args:
+            items: The transcript, with the turn at its end.
+            final: The turn made no calls, so its text is to be the answer.
+
+        Returns:
+            What the model is told because its text will not do; None if it will. Nobody is told
+            anything after a turn with calls.
+        """
+        ...
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """What one drive runs with.
@@ -104,9 +129,8 @@ class Config:
     """What tells the driver in force from all others, for tools to hand on (LOG 2.2)."""
     keep: Callable[[Item], bool] = visible_to_model
     """Which items of the transcript the model sees; asked once for each."""
-    answered: Callable[[Items], bool] | None = None
-    """Whether a transcript ends in an answer that was given by calls. Asked after each batch, and
-    before the model is; the drive is `done` then, unless something is queued."""
+    answering: Answering | None = None
+    """Judges the answers of the drive; without it, the text of a turn without calls is one."""
     grace: float = DEFAULT_GRACE
     """Seconds a told tool has to end before it is cancelled."""
     wind_down: float = DEFAULT_WIND_DOWN

@@ -23,7 +23,7 @@ from perdure.loop.request import build_request, for_its_model, resolve_tools
 from perdure.loop.state import Drive, Outcome, add, add_waiting, keep
 from perdure.loop.trigger import unhide
 from perdure.tools import ToolResult
-from perdure.wire import FunctionCall, developer, function_call_output
+from perdure.wire import FunctionCall, Item, developer, function_call_output
 
 NOT_RUN_CUT = "Error: not run: the response that made this call was cut"
 """The output of a call whose response was truncated, filtered or broke off (DESIGN 6.6)."""
@@ -35,7 +35,7 @@ NOT_RUN_WITHHELD = "Error: not run: the response that made this call was withhel
 async def run_turn(drive: Drive) -> Outcome | None:
     """Run a turn. None means that another follows."""
     drive.signal.check()
-    if _is_answered(drive):  # by what a resume ran, or before a crash
+    if not drive.asked and _is_answered(drive):  # by what a resume ran, or before a crash
         outcome = await _done_unless_queued(drive)
         if outcome is not None:
             return outcome
@@ -147,7 +147,13 @@ async def _finish(drive: Drive, answer: Answer) -> Outcome | None:
     await _end_turn(drive, answer, ())
     if await _should_stop(drive, answer, (), final=True):
         return Outcome("stopped", "hook")
-    return await _done_unless_queued(drive)
+    correction = _judge(drive, final=True)
+    if correction is None:
+        return await _done_unless_queued(drive)
+    await add(drive, correction, "hook", hidden=True)
+    await add_waiting(drive, drive.queues.take_steering())
+    limit = limit_of(drive)
+    return Outcome("stopped", limit) if limit is not None else None
 
 
 async def _done_unless_queued(drive: Drive) -> Outcome | None:
@@ -163,8 +169,15 @@ async def _done_unless_queued(drive: Drive) -> Outcome | None:
 
 
 def _is_answered(drive: Drive) -> bool:
-    answered = drive.config.answered
-    return answered is not None and answered(drive.transcript.snapshot())
+    answering = drive.config.answering
+    return answering is not None and answering.given(drive.transcript.snapshot())
+
+
+def _judge(drive: Drive, *, final: bool) -> Item | None:
+    answering = drive.config.answering
+    if answering is None:
+        return None
+    return answering.judge(drive.transcript.snapshot(), final=final)
 
 
 async def _after_batch(drive: Drive, answer: Answer, batch: BatchEnd) -> Outcome | None:
@@ -175,6 +188,7 @@ async def _after_batch(drive: Drive, answer: Answer, batch: BatchEnd) -> Outcome
         return Outcome("stopped", "hook")
     if _is_answered(drive):
         return await _done_unless_queued(drive)
+    _judge(drive, final=False)
     if batch.terminates == "all":
         return Outcome("stopped", "terminate")
     if batch.terminates == "some":

@@ -12,16 +12,11 @@ from typing import Generic, TypeVar, cast
 
 import msgspec
 
-from perdure.clock import Ids
 from perdure.errors import ConfigError, InvalidArguments, OutputInvalid, OutputRefused
 from perdure.loop import (
+    Answering,
     Config,
     Items,
-    Middleware,
-    Queues,
-    TurnInfo,
-    Waiting,
-    current_run_id,
     resolve_tools,
 )
 from perdure.models.capabilities import Capabilities
@@ -82,7 +77,6 @@ class Plan(Generic[PlanT_co]):
             instructions="\n\n".join(filter(None, words)),
             tools=self.with_tool(config.tools),
             tool_provider=self._provider(config),
-            answered=self.answered_by_tool,
         )
 
     def with_tool(self, tools: Sequence[Tool]) -> tuple[Tool, ...]:
@@ -98,9 +92,9 @@ class Plan(Generic[PlanT_co]):
             )
         return tuple(sorted((*tools, FinalTool(self.form)), key=lambda tool: tool.name))
 
-    def judge(self, queues: Queues, ids: Ids) -> Middleware:
-        """What judges the answers of one drive, and puts corrections into its queues."""
-        return _Judge(self, queues, ids)
+    def judge(self) -> Answering:
+        """What judges the answers of one drive."""
+        return _Judge(self)
 
     def _with_format(self, settings: Request) -> Request:
         text = settings.text or TextConfig()
@@ -128,28 +122,23 @@ class Plan(Generic[PlanT_co]):
             return None
         return None if self._fault(last.text) else Answered(unfenced(last.text), by_tool=False)
 
-    def answered_by_tool(self, items: Items) -> bool:
-        """Whether a transcript ends with an answer by the final tool."""
-        answered = self.answered(items)
-        return answered is not None and answered.by_tool
-
     def read(self, answered: Answered) -> PlanT_co:
         """The value of an answer."""
         return self.form.read(answered.text)
 
-    def fault_in(self, items: Items) -> str:
-        """What is wrong with the message that a transcript ends with.
-
-        Raises:
-            OutputRefused: The model refuses.
-        """
+    def correction(self, items: Items) -> Item | None:
+        """What the model is told of the text that a transcript ends with; None if it fits."""
         last = _last(items)
-        if not isinstance(last, Message):
-            return "there is no answer"
-        refused = "".join(part.refusal for part in last.content if isinstance(part, Refusal))
-        if refused and not last.text:
-            raise OutputRefused(refused)
-        fault = self._fault(last.text)
+        if not isinstance(last, Message) or last.role != "assistant":
+            return None
+        fault = self.fault_in(last)
+        words = "Answer again" if self.native else "Call it"
+        text = f"The answer was not taken: {fault}. {words}, with JSON that fits the schema."
+        return user(text) if fault else None
+
+    def fault_in(self, message: Message) -> str:
+        """What is wrong with a text as an answer; empty if nothing is."""
+        fault = self._fault(message.text)
         return f"it has to be given by calling {FINAL_TOOL}" if fault and not self.native else fault
 
     def _fault(self, text: str) -> str:
@@ -244,48 +233,59 @@ class _Provider:
 # --- the judge ------------------------------------------------------------------------------
 
 
-class _Judge(Middleware):
-    """Sends answers that do not fit back to the model, so often and no more."""
+class _Judge:
+    """Has answers that do not fit sent back, so often and no more."""
 
-    def __init__(self, plan: Plan[object], queues: Queues, ids: Ids) -> None:
+    def __init__(self, plan: Plan[object]) -> None:
         self._plan = plan
-        self._queues = queues
-        self._ids = ids
         self._misses = 0
 
-    async def should_stop(self, info: TurnInfo) -> bool:
-        """Never stops a drive, and ends one whose model does not learn.
+    def given(self, items: Items) -> bool:
+        """Whether the final tool has taken an answer."""
+        answered = self._plan.answered(items)
+        return answered is not None and answered.by_tool
+
+    def judge(self, items: Items, *, final: bool) -> Item | None:
+        """Count the answers that do not fit.
 
         Raises:
-            OutputInvalid: Another answer did not fit.
+            OutputInvalid: Another one did not.
             OutputRefused: The model refuses.
         """
-        items = info.transcript
-        if self._plan.answered(items) is not None:
-            return False
-        if info.final:
-            fault = self._plan.fault_in(items)
-            self._miss(fault)
-            self._correct(fault)
-        elif tried := _attempt(info):
-            self._miss(_output_of(items, tried) or "it was not taken")
-        return False
+        if not final:
+            tried = _attempt(items)
+            if tried:
+                self._miss(_output_of(items, tried) or "it was not taken")
+            return None
+        last = _last(items)
+        correction = self._plan.correction(items)
+        if correction is not None and isinstance(last, Message):
+            refused = _refusal(last)
+            if refused:
+                raise OutputRefused(refused)
+            self._miss(self._plan.fault_in(last))
+        return correction
 
     def _miss(self, fault: str) -> None:
         self._misses += 1
         if self._misses > self._plan.retries:
             raise OutputInvalid(fault, attempts=self._misses)
 
-    def _correct(self, fault: str) -> None:
-        words = "Answer again" if self._plan.native else "Call it"
-        text = f"The answer was not taken: {fault}. {words}, with JSON that fits the schema."
-        waiting = Waiting(id=self._ids.new("queued_"), item=user(text), mode="steer", hidden=True)
-        self._queues.put(waiting, current_run_id())
+
+def _refusal(message: Message) -> str:
+    """What a model says that refuses; empty if it says anything else."""
+    said = [part.refusal for part in message.content if isinstance(part, Refusal)]
+    return "".join(said) if said and not message.text else ""
 
 
-def _attempt(info: TurnInfo) -> str:
-    """The call id of a turn's first attempt to answer by the tool; empty if it made none."""
-    calls = (item for item in info.response.output if isinstance(item, FunctionCall))
+def _attempt(items: Items) -> str:
+    """The last batch's first attempt to answer by the tool; empty if there is none."""
+    place = len(items)
+    while place and not isinstance(items[place - 1], FunctionCall):
+        if _is_said(items[place - 1]):
+            return ""
+        place -= 1
+    calls = _calls_before(items, place)
     return next((call.call_id for call in calls if call.name == FINAL_TOOL), "")
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import datetime as dt
+import decimal
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
 
+import pydantic
 import pytest
 
 from perdure.errors import ConfigError, InvalidArguments
@@ -94,6 +98,60 @@ def test_limits_that_some_provider_refuses_are_told_in_words_and_checked_here() 
     assert properties["reason"] == {"type": "string", "description": "{maxLength: 20}"}  # type: ignore[index]
     with pytest.raises(InvalidArguments, match="reason"):
         form.read('{"verdict": "no", "reason": "because of this and of that"}')
+
+
+class Cat(pydantic.BaseModel):
+    kind: Literal["cat"]
+    lives: int = 9
+
+
+class Dog(pydantic.BaseModel):
+    kind: Literal["dog"]
+    name: Annotated[str, pydantic.Field(min_length=1, max_length=5)]
+
+
+class Home(pydantic.BaseModel):
+    pets: list[Annotated[Cat | Dog, pydantic.Field(discriminator="kind")]] = []
+    built: dt.date | None = None
+    price: decimal.Decimal = decimal.Decimal(1)
+
+
+class Point(pydantic.BaseModel):
+    at: tuple[float, float]
+
+
+def refused(schema: Any) -> Iterator[str]:
+    """What a provider that enforces schemas refuses in one."""
+    if isinstance(schema, list):
+        for one in schema:
+            yield from refused(one)
+    if not isinstance(schema, dict):
+        return
+    if schema.get("type") == "object":
+        if schema.get("additionalProperties") is not False:
+            yield "an open object"
+        if schema["required"] != list(schema["properties"]):
+            yield "an optional member"
+    for name, value in schema.items():
+        if name in {"oneOf", "default", "minLength", "maxLength", "prefixItems", "$ref"}:
+            yield name
+        inner = list(value.values()) if name == "properties" else value
+        yield from refused(inner)
+
+
+@pytest.mark.parametrize(
+    "annotation", [Invoice, Place, Verdict, Person, Home, list[Home], Invoice | Place, int | None]
+)
+def test_what_is_enforced_is_what_providers_take(annotation: object) -> None:
+    form = form_of(annotation)
+    assert form.strict is not None
+    assert list(refused(form.enforced_schema())) == []
+
+
+def test_what_no_provider_takes_is_not_enforced_and_read_all_the_same() -> None:
+    form = form_of(Point)
+    assert form.strict is None
+    assert form.read('{"at": [1, 2]}') == Point(at=(1, 2))
 
 
 def test_what_has_no_schema_is_refused_when_it_is_asked_for() -> None:

@@ -19,9 +19,11 @@ FormT_co = TypeVar("FormT_co", covariant=True)
 WRAPPED = "value"
 """The member that holds an answer which is no object: providers take objects alone."""
 
-_UNENFORCED = ("minLength", "maxLength", "minProperties", "maxProperties")
+_UNENFORCED = ("minLength", "maxLength", "minProperties", "maxProperties", "uniqueItems")
 """Keywords that some provider refuses in a schema it enforces. They are told in words, and checked
 here."""
+
+_NEVER_ENFORCED = frozenset(("prefixItems", "patternProperties", "not", "if", "oneOf", "contains"))
 
 _ALTERNATIVES = ("anyOf", "allOf", "oneOf", "prefixItems")
 _FENCED = re.compile(r"\s*```[\w-]*\n(.*?)\n?```\s*", re.DOTALL)
@@ -82,6 +84,8 @@ def _strict(annotation: object, *, wrapped: bool) -> Shape | None:
         shape = shape_of(annotation, strict=True, where="output")
     except ConfigError:  # free member names, say: no provider enforces those
         return None
+    if not _is_enforceable(shape.schema()):
+        return None
     return _wrap(shape, strict=True) if wrapped else shape
 
 
@@ -97,6 +101,19 @@ def unfenced(text: str) -> str:
 
 def _unwrap(members: dict[str, object]) -> object:
     return members[WRAPPED]
+
+
+def _is_enforceable(schema: object) -> bool:
+    """Whether a schema has no keyword that providers neither enforce nor can do without."""
+    if isinstance(schema, dict):
+        members = cast("Schema", schema)
+        named = members.get("properties")
+        inner = [value for name, value in members.items() if name != "properties"]
+        inner += cast("Schema", named).values() if isinstance(named, dict) else ()
+        return _NEVER_ENFORCED.isdisjoint(members) and all(map(_is_enforceable, inner))
+    if isinstance(schema, list):
+        return all(map(_is_enforceable, cast("list[object]", schema)))
+    return True
 
 
 def _is_object(schema: Schema) -> bool:

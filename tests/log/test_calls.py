@@ -107,14 +107,15 @@ def test_not_started_voids_the_dispatch_it_names() -> None:
 
 
 @pytest.mark.parametrize("then", ["decision", "dispatch"])
-def test_not_started_counts_only_if_nothing_follows(then: str) -> None:
+def test_not_started_counts_only_if_nothing_stands_between_it_and_its_dispatch(then: str) -> None:
+    """Else it voids what somebody has resolved meanwhile (LOG 5.1)."""
     built = one_call()
     dispatch = built.dispatch("c", "k")
-    built.add("perdure:not_started", {"call_id": "c", "target": dispatch})
     if then == "decision":
         built.decide("c", "proceed", reason="it ran, I saw it")
     else:
         built.dispatch("c", "k")
+    built.add("perdure:not_started", {"call_id": "c", "target": dispatch})
     assert built.state("c") == "in_flight"
 
 
@@ -127,13 +128,12 @@ def test_a_late_not_started_names_a_dispatch_that_is_no_longer_the_last() -> Non
     assert built.state("c") == "in_flight"
 
 
-def test_of_two_hand_offs_that_did_not_start_the_first_counts_again() -> None:
-    """LOG 5.1 by the letter: a dispatch follows the first, so that it counts no more."""
+def test_two_dispatches_that_did_not_start_are_both_void() -> None:
     built = one_call()
     for _ in range(2):
         dispatch = built.dispatch("c", "k")
         built.add("perdure:not_started", {"call_id": "c", "target": dispatch})
-    assert built.state("c") == "in_flight"
+    assert built.state("c") == "never_started"
 
 
 def test_the_first_of_two_outputs_is_the_answer() -> None:

@@ -200,7 +200,7 @@ def dispatch_of(call: Call) -> str:
 
 def _late(call: Call, told: Late, message: str) -> Answer | str:
     last = call.dispatches[-1] if call.dispatches else None
-    if last is None or last.id != told.dispatch or call.not_started:
+    if last is None or last.id != told.dispatch or last.id in call.voided:
         return f"call {call.call_id!r} went on without it"
     if call.state != "in_flight" and not _was_answered(call, CAME_LATE):
         return f"call {call.call_id!r} is {call.state}"

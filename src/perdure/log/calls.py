@@ -59,8 +59,10 @@ class Call:
     """The last decision holds it, and no dispatch follows."""
     tries: int = 0
     """How often it was dispatched since anybody but a policy said so, or since it was held."""
-    not_started: str = ""
-    """The last dispatch, if a counting `perdure:not_started` names it (LOG 5.1)."""
+    voided: set[str] = dataclasses.field(default_factory=set[str])
+    """The dispatches that a counting `perdure:not_started` names (LOG 5.1)."""
+    decided_since: bool = False
+    """A decision follows its last dispatch."""
     find: Elsewhere
     """Finds its dispatches, on this path or off it."""
 
@@ -76,7 +78,7 @@ class Call:
     @property
     def last_dispatch(self) -> DispatchEntry | None:
         """The last dispatch that counts: on the path, else elsewhere."""
-        counting = [one for one in self.dispatches if one.id != self.not_started]
+        counting = [one for one in self.dispatches if one.id not in self.voided]
         return (counting or self.elsewhere or (None,))[-1]
 
     @property
@@ -224,7 +226,7 @@ class CallsFold:
         if call is not None:
             call.decisions.append(entry)
             call.waits = entry.verdict == "hold"
-            call.not_started = ""
+            call.decided_since = True
             if entry.verdict == "hold" or entry.by == "human":
                 call.tries = 0
             if bytes(entry.args):
@@ -237,12 +239,13 @@ class CallsFold:
             call.dispatches.append(entry)
             call.dispatched_args = call.decided_args
             call.tries += 1
-            call.waits = False
-            call.not_started = ""
+            call.waits = call.decided_since = False
         return call
 
     def _void(self, entry: NotStartedEntry) -> Call | None:
         call = self._latest.get(entry.call_id)
-        if call and call.dispatches and call.dispatches[-1].id == entry.target:
-            call.not_started = entry.target
+        if call is None or not call.dispatches or call.output or call.decided_since:
+            return call
+        if call.dispatches[-1].id == entry.target:
+            call.voided.add(entry.target)
         return call

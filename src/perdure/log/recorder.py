@@ -111,7 +111,7 @@ class _Model:
 def _stands(known: Known, calls: CallsFold) -> bool:
     """Whether the record says of a dispatch what its driver knows."""
     call = calls.named(known.call_id)
-    return call is not None and (bool(call.output) or call.not_started == known.dispatch.id)
+    return call is not None and (bool(call.output) or known.dispatch.id in call.voided)
 
 
 class Recorder:

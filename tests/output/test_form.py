@@ -148,7 +148,13 @@ def test_what_is_enforced_is_what_providers_take(annotation: object) -> None:
     assert list(refused(form.enforced_schema())) == []
 
 
+class Loose(pydantic.BaseModel):
+    anything: object
+
+
 def test_what_no_provider_takes_is_not_enforced_and_read_all_the_same() -> None:
+    assert form_of(Loose).strict is None
+    assert form_of(list[object]).strict is None
     form = form_of(Point)
     assert form.strict is None
     assert form.read('{"at": [1, 2]}') == Point(at=(1, 2))

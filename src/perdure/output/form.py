@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Iterator
 from typing import Generic, TypeVar, cast
 
 from perdure.errors import ConfigError
+from perdure.models.losses import Lost
+from perdure.models.strict_schema import NotStrict, strict_schema
 from perdure.tools.arguments import parse_arguments
 from perdure.tools.docstring import read_docstring
 from perdure.tools.records import is_record
@@ -103,17 +106,26 @@ def _unwrap(members: dict[str, object]) -> object:
     return members[WRAPPED]
 
 
-def _is_enforceable(schema: object) -> bool:
-    """Whether a schema has no keyword that providers neither enforce nor can do without."""
+def _is_enforceable(schema: Schema) -> bool:
+    """Whether every provider that enforces schemas enforces this one."""
+    try:
+        strict_schema(schema, Lost())
+    except NotStrict:  # something of any type, say
+        return False
+    return _NEVER_ENFORCED.isdisjoint(_keywords(schema))
+
+
+def _keywords(schema: object) -> Iterator[str]:
+    """The keywords in a schema, those of the schemas in it too."""
     if isinstance(schema, dict):
-        members = cast("Schema", schema)
-        named = members.get("properties")
-        inner = [value for name, value in members.items() if name != "properties"]
-        inner += cast("Schema", named).values() if isinstance(named, dict) else ()
-        return _NEVER_ENFORCED.isdisjoint(members) and all(map(_is_enforceable, inner))
-    if isinstance(schema, list):
-        return all(map(_is_enforceable, cast("list[object]", schema)))
-    return True
+        for name, value in cast("Schema", schema).items():
+            yield name
+            named = cast("Schema", value).values() if name == "properties" else (value,)
+            for inner in named:
+                yield from _keywords(inner)
+    elif isinstance(schema, list):
+        for inner in cast("list[object]", schema):
+            yield from _keywords(inner)
 
 
 def _is_object(schema: Schema) -> bool:

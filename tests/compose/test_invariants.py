@@ -217,6 +217,7 @@ class Conversation:
         for request in self.model.requests:
             assert check_pairs(request.input) == []  # 1
             assert set(body(request)) <= BODY  # 8
+            assert "previous_response_id" not in body(request)
             check_outputs_in_order(request)  # 9
         assert len(self.world.ran) == len(set(self.world.ran))  # 3
         assert self.world.violations == []  # 10
@@ -243,7 +244,7 @@ WAITED: set[str] = set()
 """The calls of the case that waited for somebody."""
 
 
-@settings(max_examples=120)
+@settings(max_examples=80)
 @given(WORLDS)
 def test_every_run_keeps_the_invariants(world: World) -> None:
     async def whole() -> None:
@@ -289,7 +290,7 @@ class Crashed(Exception):
     """The process died."""
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(
     script=st.lists(
         st.lists(st.sampled_from(("free", "broken")), min_size=1, max_size=3), max_size=3

@@ -577,3 +577,14 @@ async def test_a_nested_call_of_a_gated_tool_is_not_run_without_being_asked() ->
     await call_model(model, "go", tools=[outer, gated(counter)]).text()
     assert counter.ran == []
     assert "refused" in outputs(model.requests[1])["c1"]
+
+
+async def test_a_gate_that_fails_lets_nothing_run_and_ends_nothing() -> None:
+    def broken(one: ToolCall, turn: TurnContext) -> bool:
+        raise ValueError("no idea")
+
+    counter, kept, model = Counter(), Kept(), two_calls()
+    tools = [counter.tool("free"), counter.tool("gated", require_approval=broken)]
+    await call_model(model, "go", tools=tools, state=kept).text()
+    assert counter.ran == ["f"]
+    assert kept.status() == "awaiting_approval"

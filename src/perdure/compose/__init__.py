@@ -56,19 +56,7 @@ from perdure.compose.kinds import (
     ServerTool,
     as_client,
     client_tool,
-    has_approval_configured,
-    has_approval_required_tools,
-    has_execute,
     human_tool,
-    is_auto_resolvable,
-    is_client_tool,
-    is_generator_tool,
-    is_hitl_tool,
-    is_long_running,
-    is_manual_tool,
-    is_mcp_tool,
-    is_regular_tool,
-    is_server_tool,
     manual_tool,
     mark_mcp,
     server_tool,
@@ -87,6 +75,20 @@ from perdure.compose.lifecycle import (
     UsageTotals,
 )
 from perdure.compose.logged import LogState
+from perdure.compose.predicates import (
+    has_approval_configured,
+    has_approval_required_tools,
+    has_execute,
+    is_auto_resolvable,
+    is_client_tool,
+    is_generator_tool,
+    is_hitl_tool,
+    is_long_running,
+    is_manual_tool,
+    is_mcp_tool,
+    is_regular_tool,
+    is_server_tool,
+)
 from perdure.compose.result import ModelResult
 from perdure.compose.rounds import FINAL_RESPONSE_DIRECTIVE
 from perdure.compose.shared_context import (

@@ -16,10 +16,10 @@ from perdure.compose.kinds import (
     ClientTool,
     ServerTool,
     as_client,
-    is_long_running,
 )
 from perdure.compose.lifecycle import Lifecycle
 from perdure.compose.logged import LogState
+from perdure.compose.predicates import is_long_running
 from perdure.compose.request import apply, check_members
 from perdure.compose.result import ModelResult
 from perdure.compose.router import Router

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 from typing import Literal, TypeAlias, overload
 
@@ -19,7 +19,7 @@ import msgspec
 from perdure.compose.bodies import Options, Returned, model_output, tool_of
 from perdure.compose.shapes import Checker, Spec, checker
 from perdure.compose.shared_context import SHARED, Deferred
-from perdure.compose.turns import ToolCall, TurnContext, settled
+from perdure.compose.turns import ToolCall, TurnContext, parse_tool_arguments, settled
 from perdure.errors import ConfigError, InvalidArguments, Suspend, ToolError
 from perdure.tools import (
     Call,
@@ -163,8 +163,6 @@ class ClientTool:
             value = _held(self.output_schema, value)
         if self.to_model_output is None:
             return model_output(value)
-        from perdure.compose.turns import parse_tool_arguments
-
         given = parse_tool_arguments(arguments)
         shown = await settled(self.to_model_output(value, {} if isinstance(given, str) else given))
         return dataclasses.replace(model_output(shown), details=Returned(value))
@@ -489,72 +487,3 @@ def _held(rules: Checker, value: object) -> object:
     except InvalidArguments as error:
         at = f"{error.path}: " if error.path else ""
         raise ToolError(f"the tool's result does not fit its schema: {at}{error.reason}") from error
-
-
-# --- what a tool is -------------------------------------------------------------------
-
-
-def is_client_tool(tool: AnyTool) -> bool:
-    """Whether it runs here or at the caller's, and not at the provider's."""
-    return not isinstance(tool, ServerTool)
-
-
-def is_server_tool(tool: AnyTool) -> bool:
-    """Whether the provider runs it."""
-    return isinstance(tool, ServerTool)
-
-
-def _kind(tool: AnyTool) -> Kind | None:
-    if isinstance(tool, ServerTool):
-        return None
-    return tool.kind if isinstance(tool, ClientTool) else "regular"
-
-
-def is_manual_tool(tool: AnyTool) -> bool:
-    """Whether the caller runs it."""
-    return _kind(tool) == "manual"
-
-
-def is_hitl_tool(tool: AnyTool) -> bool:
-    """Whether a person answers it."""
-    return _kind(tool) == "hitl"
-
-
-def is_generator_tool(tool: AnyTool) -> bool:
-    """Whether it shows preliminary results."""
-    return _kind(tool) == "generator"
-
-
-def is_regular_tool(tool: AnyTool) -> bool:
-    """Whether it only gives a result."""
-    return _kind(tool) == "regular"
-
-
-def has_execute(tool: AnyTool) -> bool:
-    """Whether a function of it runs here."""
-    return _kind(tool) in ("regular", "generator")
-
-
-def is_auto_resolvable(tool: AnyTool) -> bool:
-    """Whether its calls may get an output without the caller."""
-    return _kind(tool) in ("regular", "generator", "hitl")
-
-
-def is_long_running(tool: AnyTool) -> bool:
-    """Whether its result may come after its call."""
-    return isinstance(tool, ClientTool) and tool.lifecycle != "sync"
-
-
-def is_mcp_tool(tool: AnyTool) -> bool:
-    """Whether it came from an MCP server."""
-    return isinstance(tool, ClientTool) and tool.source == "mcp"
-
-
-def has_approval_configured(tool: AnyTool) -> bool:
-    """Whether some of its calls may need approval."""
-    return isinstance(tool, ClientTool) and bool(tool.require_approval)
-
-
-def has_approval_required_tools(tools: Sequence[AnyTool]) -> bool:
-    """Whether calls of some of the tools may need approval."""
-    return any(has_approval_configured(tool) for tool in tools)

@@ -68,6 +68,7 @@ class RunLedger:
         self._lock = asyncio.Lock()
         self._saved = 0
         self._changes = 0
+        self._ticket = _Ticket(self, 0)
         self._started: dict[str, ToolStart] = {}
         self._shown: dict[str, list[object]] = {}
         self._since = 0.0
@@ -109,8 +110,11 @@ class RunLedger:
             see(event)
         if self._inner is not None:
             return self._inner.note(event)
-        # The end is saved by the run, which alone knows its status.
-        return _Ticket(self, 0 if isinstance(event, RunEnd) else self._changes)
+        if isinstance(event, RunEnd):
+            return _Ticket(self, 0)  # saved by the run, which alone knows how it stands
+        if self._ticket.changes != self._changes:
+            self._ticket = _Ticket(self, self._changes)
+        return self._ticket
 
     async def flush(self, changes: int | None = None) -> None:
         """Save, unless all those changes are saved already."""
@@ -205,11 +209,11 @@ class RunLedger:
 class _Ticket:
     """Await it to have a change saved."""
 
-    __slots__ = ("_changes", "_ledger")
+    __slots__ = ("_ledger", "changes")
 
     def __init__(self, ledger: RunLedger, changes: int) -> None:
         self._ledger = ledger
-        self._changes = changes
+        self.changes = changes
 
     def __await__(self) -> Generator[object, None, None]:
-        return self._ledger.flush(self._changes).__await__()
+        return self._ledger.flush(self.changes).__await__()

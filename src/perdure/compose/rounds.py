@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from perdure.compose.bodies import value_of
-from perdure.compose.kinds import is_auto_resolvable
 from perdure.compose.lifecycle import Risk
 from perdure.compose.logged import BY_CALLER, NEEDS_APPROVAL
+from perdure.compose.predicates import is_auto_resolvable
 from perdure.compose.state import PendingWhy
 from perdure.compose.stops import StepResult, is_stop_condition_met, server_results
 from perdure.compose.tasks import envelope
@@ -43,6 +44,8 @@ from perdure.wire import ABSENT, FunctionCall, Item, Response, user
 
 if TYPE_CHECKING:
     from perdure.compose.run import Run
+
+logger = logging.getLogger("perdure.compose")
 
 FINAL_RESPONSE_DIRECTIVE = (
     "You have reached the limit of tool use for this request. Tools are not available any more; "
@@ -261,7 +264,12 @@ class Rounds(Middleware):
             check = tool.require_approval if tool is not None else False
         if not callable(check):
             return bool(check)
-        needs: object = await settled(check(call, run.turn(call.item)))
+        try:
+            needs: object = await settled(check(call, run.turn(call.item)))
+        except Exception:
+            # Nobody said that the call may run, so somebody has to.
+            logger.exception("the approval check of call %r failed", call.id)
+            return True
         return bool(needs)
 
     async def _ask_permission(self, call: ToolCall) -> ToolDecision | None:
@@ -331,7 +339,7 @@ class Rounds(Middleware):
             if info.call.call_id in run.entered:
                 await life.post_tool_use_failure(run.session_id, info.call.name, given, error)
             raise
-        if not run.outlives(info.call.call_id):
+        if not run.tasks.outlives(info.call.call_id):
             await life.post_tool_use(
                 run.session_id, info.call.name, given, value_of(result), clock.monotonic() - started
             )

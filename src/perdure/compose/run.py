@@ -8,45 +8,38 @@ everything between is the loop's.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import cast
 
 from perdure.compose.accessors import clear_interruption, interruption_of
-from perdure.compose.bodies import emit_to
-from perdure.compose.events import ToolPreliminaryResult
+from perdure.compose.answers import is_empty_answer, is_empty_item
+from perdure.compose.binding import bound, tell_settled
 from perdure.compose.kinds import ClientTool, Origin
 from perdure.compose.ledger import RunLedger
 from perdure.compose.lifecycle import EndReason, ModelCalled, SessionConfig, TurnType, UsageTotals
-from perdure.compose.logged import Facts, state_now, status_of_pending, write_facts
+from perdure.compose.logged import state_now, write_facts
 from perdure.compose.openings import Opened, open_run, replace_prompt, said_prompt
 from perdure.compose.request import Layers
 from perdure.compose.rounds import FINAL_RESPONSE_DIRECTIVE, Rounds
+from perdure.compose.saving import facts_of_run, pending_of_run, snapshot, status_of_run
 from perdure.compose.shared_context import (
     ContextStore,
-    Deferred,
     Snapshot,
-    ToolContext,
-    current,
     initial_slots,
 )
 from perdure.compose.spec import Spec
 from perdure.compose.state import (
     AsyncTask,
     ConversationState,
-    PartialResponse,
-    PendingToolCall,
     PendingWhy,
-    Status,
-    answered,
     create_initial_state,
     unsent_results_to_items,
-    update_state,
 )
 from perdure.compose.stops import StepResult, cost_of
 from perdure.compose.streams import RunLog
 from perdure.compose.tasks import LiveTask, Tasks
-from perdure.compose.turns import ToolCall, TurnContext, settled, tool_call_of
+from perdure.compose.turns import ToolCall, TurnContext, settled
 from perdure.errors import Aborted, ConfigError, EmptyAnswer, PerdureError, StateNotSaved
 from perdure.log import Recording
 from perdure.loop import (
@@ -54,7 +47,6 @@ from perdure.loop import (
     Config,
     DriveHandle,
     Opening,
-    PendingCall,
     Queues,
     Replay,
     RunEnd,
@@ -66,16 +58,9 @@ from perdure.loop import (
 )
 from perdure.loop.model import check as check_model
 from perdure.prompts import Input
-from perdure.tools import Call, Tool, ToolResult, wrap
-from perdure.tools.call import running_call
 from perdure.wire import (
     FunctionCall,
     Item,
-    Message,
-    OutputText,
-    Part,
-    Reasoning,
-    Refusal,
     Request,
     Response,
 )
@@ -120,7 +105,6 @@ class Run:
         self.entered: set[str] = set()
         self.deferred_now = False
         self.telling: list[LiveTask] = []
-        self._outliving: set[str] = set()
         self._handle: DriveHandle | None = None
         self._aborted: str | None = None
         self._session_open = False
@@ -172,10 +156,6 @@ class Run:
     def working_request(self) -> Mapping[str, object]:
         """The settings of the next request as they stand, by name."""
         return self.layers.view(self.ledger.request or Request())
-
-    def outlives(self, call_id: str) -> bool:
-        """Whether the call was answered with a placeholder."""
-        return call_id in self._outliving
 
     def tell(self, outcomes: Sequence[LiveTask]) -> None:
         """Note that a message with outcomes is on its way."""
@@ -290,7 +270,7 @@ class Run:
             await clear_interruption(spec.accessor or spec.logged)
         fresh = not (spec.decides or opened.answers_pauses)
         if fresh and spec.accessor is not None:
-            await self._save(self._snapshot("in_progress", state.pending_tool_calls))
+            await self._save(snapshot(self, state, "in_progress"))
         if spec.decides:
             return opened
         await spec.lifecycle.session_start(
@@ -362,7 +342,7 @@ class Run:
         return Config(
             model=spec.router,
             model_name=spec.model_name,
-            tools=tuple(self._bound(tool) for tool in spec.clients),
+            tools=tuple(bound(self, tool) for tool in spec.clients),
             settings=spec.base,
             max_parallel=spec.max_parallel,
             middleware=(Rounds(self), *spec.middleware),
@@ -379,89 +359,6 @@ class Run:
     def _keeps(self, item: Item) -> bool:
         """Whether a request carries an item; an empty answer that is asked for again is not."""
         return self.spec.keep(item) and not (self.retrying and is_empty_item(item))
-
-    # --- tools -----------------------------------------------------------------------------
-
-    def _bound(self, tool: ClientTool) -> Tool:
-        """A tool as the loop runs it in this run: with its context, and as its lifecycle says."""
-
-        async def execute(call: Call) -> ToolResult:
-            self.entered.add(call.id)
-            if tool.lifecycle == "background":
-                return await self._in_background(tool, call)
-            result = await self._body(tool, call, None)
-            if isinstance(result.details, Deferred):
-                result = self.tasks.defer(tool, call, result.details)
-                self._outliving.add(call.id)
-                self.deferred_now = True
-            return result
-
-        timeout = None if tool.lifecycle == "background" else tool.timeout
-        return wrap(tool, execute=execute, timeout=timeout)
-
-    async def _in_background(self, tool: ClientTool, call: Call) -> ToolResult:
-        own = Call(
-            id=call.id,
-            name=call.name,
-            arguments=call.arguments,
-            idempotency_key=call.idempotency_key,
-            effect=call.effect,
-        )
-
-        async def body(task: LiveTask) -> ToolResult:
-            running_call.set(own)
-            return await self._body(tool, own, task)
-
-        result = await self.tasks.run(tool, own, body)
-        if self.tasks.outlives(call.id):
-            self._outliving.add(call.id)
-        return result
-
-    async def _body(self, tool: ClientTool, call: Call, task: LiveTask | None) -> ToolResult:
-        item = FunctionCall(call_id=call.id, name=call.name, arguments=call.arguments)
-        context = ToolContext(
-            tool=tool.name,
-            store=self.store,
-            number_of_turns=self.rounds,
-            tool_call=tool_call_of(item, max(self.ledger.requests - 1, 0)),
-            conversation_id=self.session_id,
-            own=tool.context_schema,
-            shared=self.spec.shared_context,
-            call=call,
-            emit=emit_to(call, tool.event_schema) if task is None else self._emits(tool, task),
-            task=task,
-        )
-        context.check()
-        token = current.set(context)
-        try:
-            return await tool.execute(call)
-        finally:
-            with contextlib.suppress(ValueError):
-                current.reset(token)
-
-    def _emits(self, tool: ClientTool, task: LiveTask) -> Callable[[object], None]:
-        """What a task shows: it goes into its log, and to the streams."""
-
-        def emit(event: object) -> None:
-            value = tool.event_schema.read(event) if tool.event_schema is not None else event
-            task.log(value)
-            self.log.mark(
-                ToolPreliminaryResult(tool_call_id=task.call_id, name=task.name, result=value)
-            )
-
-        return emit
-
-    async def _task_settled(
-        self, task: LiveTask, call: Call, value: object, error: Exception | None, seconds: float
-    ) -> None:
-        life = self.spec.lifecycle
-        given = tool_call_of(
-            FunctionCall(call_id=call.id, name=call.name, arguments=call.arguments)
-        ).members
-        if error is None:
-            await life.post_tool_use(self.session_id, task.name, given, value, seconds)
-        else:
-            await life.post_tool_use_failure(self.session_id, task.name, given, error)
 
     # --- what is told ----------------------------------------------------------------------
 
@@ -526,63 +423,20 @@ class Run:
             raise EmptyAnswer(response.id, status=str(response.status or ""))
 
     async def _conclude(self, end: RunEnd) -> None:
-        pending = self._pending(end.pending)
-        status = self._status(pending)
+        pending = pending_of_run(self, end.pending)
+        status = status_of_run(self, pending)
         if status in ("complete", "interrupted"):
             self.layers.consumed = ""
             if self.interrupted_by:
                 await clear_interruption(self.spec.accessor or self.spec.logged)
         if self.recording is not None:
-            await write_facts(self.recording, self._facts())
+            await write_facts(self.recording, facts_of_run(self))
             self.state = state_now(self.recording)
             return
         self.ledger.committed = len(self.transcript)
         self.ledger.running -= {one.id for one in pending}
-        await self._save(self._snapshot(status, pending))
+        await self._save(snapshot(self, self._loaded(), status, pending))
         self.ledger.mark_saved()
-
-    def _pending(self, calls: Sequence[PendingCall]) -> tuple[PendingToolCall, ...]:
-        return tuple(
-            PendingToolCall(
-                id=one.call.call_id,
-                name=one.call.name,
-                arguments=tool_call_of(one.call, arguments=one.arguments).arguments,
-                why=self._why(one),
-            )
-            for one in calls
-        )
-
-    def _why(self, call: PendingCall) -> PendingWhy:
-        if call.reason == "suspended":
-            return "hitl"
-        name = call.call.call_id
-        return self.whys.get(name) or self.undecided.get(name) or "approval"
-
-    def _status(self, pending: Sequence[PendingToolCall]) -> Status:
-        if pending:
-            return status_of_pending(pending)
-        if self.tasks.waits:
-            return "awaiting_async_tools"
-        return "interrupted" if self.interrupted_by else "complete"
-
-    def _facts(self) -> Facts:
-        return Facts(
-            consumed_tool_choice=self.layers.consumed,
-            interrupted_by=self.interrupted_by,
-            partial_response=self._partial(),
-            tasks=self.tasks.remembered(),
-        )
-
-    def _partial(self) -> PartialResponse | None:
-        response = self.ledger.response
-        if not self.interrupted_by or response is None:
-            return None
-        calls = tuple(
-            PendingToolCall(id=item.call_id, name=item.name, arguments=tool_call_of(item).arguments)
-            for item in response.output
-            if isinstance(item, FunctionCall)
-        )
-        return PartialResponse(text=response.output_text, tool_calls=calls)
 
     # --- the state -------------------------------------------------------------------------
 
@@ -590,31 +444,6 @@ class Run:
         if self.state is None:
             raise ConfigError("the run has not begun")
         return self.state
-
-    def _snapshot(
-        self, status: Status, pending: Sequence[PendingToolCall] | None = None
-    ) -> ConversationState:
-        """The state as it is to be saved now."""
-        state = self._loaded()
-        ledger = self.ledger
-        known = answered(self.transcript.snapshot()[: ledger.committed])
-        kept = state.pending_tool_calls if pending is None else pending
-        response = ledger.response
-        touched = ledger.committed > len(state.messages)
-        return update_state(
-            state,
-            clock=self.spec.clock,
-            status=status,
-            messages=tuple(self.transcript.snapshot()[: ledger.committed]),
-            pending_tool_calls=tuple(one for one in kept if one.id not in known),
-            unsent_tool_results=() if touched else state.unsent_tool_results,
-            previous_response_id=response.id if response else state.previous_response_id,
-            partial_response=self._partial(),
-            interrupted_by=self.interrupted_by,
-            running_call_ids=tuple(sorted(ledger.running)),
-            consumed_tool_choice=self.layers.consumed,
-            tasks=self.tasks.remembered(),
-        )
 
     async def _save(self, state: ConversationState) -> None:
         self.state = state
@@ -631,7 +460,7 @@ class Run:
         """Save what is committed while the run goes on."""
         state = self._loaded()
         pauses = state.status.startswith("awaiting") and self.ledger.response is None
-        await self._save(self._snapshot(state.status if pauses else "in_progress"))
+        await self._save(snapshot(self, state, state.status if pauses else "in_progress"))
 
     def _new_ledger(self, committed: int) -> RunLedger:
         recording = self.recording
@@ -651,7 +480,7 @@ class Run:
             clock=self.spec.clock,
             ids=self.spec.ids,
             most=self.spec.background_concurrency,
-            on_settled=self._task_settled,
+            on_settled=partial(tell_settled, self),
         )
 
     def source_of(self, name: str) -> Origin:
@@ -708,29 +537,3 @@ class Run:
 def _as_input(given: object) -> Input | None:
     """What the caller said; `prompt_items` refuses what is none."""
     return cast("Input | None", given)
-
-
-def is_empty_answer(response: Response, *, calls_count: bool = True) -> bool:
-    """Whether a response says nothing: no text, no call, nothing a provider's tool made."""
-    if not calls_count:
-        return all(
-            isinstance(item, FunctionCall) or is_empty_item(item) for item in response.output
-        )
-    return all(is_empty_item(item) for item in response.output)
-
-
-def is_empty_item(item: Item) -> bool:
-    """Whether an item says nothing."""
-    if isinstance(item, Reasoning):
-        return True
-    if not isinstance(item, Message):
-        return False
-    if isinstance(item.content, str):
-        return not item.content
-    return item.role == "assistant" and not any(_says(part) for part in item.content)
-
-
-def _says(part: Part) -> bool:
-    if isinstance(part, OutputText):
-        return bool(part.text)
-    return bool(part.refusal) if isinstance(part, Refusal) else True

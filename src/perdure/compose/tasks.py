@@ -86,7 +86,7 @@ class LiveTask:
         )
 
 
-Settled = Callable[[LiveTask, Call, object, Exception | None, float], Awaitable[None]]
+Settled = Callable[[LiveTask, Call, Exception | None, float], Awaitable[None]]
 """Told when a background task that was announced has its outcome."""
 
 
@@ -269,9 +269,7 @@ class Tasks:
             )
         )
         if outcome:
-            await self._on_settled(
-                task, call, task.result, error, self._clock.monotonic() - started
-            )
+            await self._on_settled(task, call, error, self._clock.monotonic() - started)
 
     # --- the end ---------------------------------------------------------------------------
 

@@ -267,6 +267,13 @@ async def test_a_recorded_model_is_a_model_that_needs_its_server_once(tmp_path: 
         )
 
 
+def test_a_recorded_model_can_what_the_model_behind_it_can(tmp_path: Path) -> None:
+    recorded = RecordedModel("anthropic:claude-sonnet-4-5", tmp_path / "x.jsonl")
+    assert recorded.capabilities("").schema
+    asked = request(presence_penalty=1)
+    assert [loss.at for loss in recorded.losses(asked)] == ["presence_penalty"]
+
+
 def test_scripts_replay_too(tmp_path: Path) -> None:
     path = tmp_path / "sync.jsonl"
     body = (

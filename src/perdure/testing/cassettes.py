@@ -25,10 +25,12 @@ from urllib.parse import urlsplit
 import msgspec
 
 from perdure.errors import BadBody, ConfigError, ModelError, Transport, Truncated
+from perdure.loop import Loss, losses_of
 from perdure.loop.model import Model, ModelRequest, close
 from perdure.middleware import Redactor
 from perdure.models import Resolved, Target
 from perdure.models.body import Body
+from perdure.models.capabilities import Capabilities, of_client, of_scheme
 from perdure.models.taping import Incoming, Tape, current_tape
 from perdure.models.targets import target_of
 from perdure.testing.cassettes_file import (
@@ -384,6 +386,7 @@ class RecordedModel:
         scrub: Callable[[str], str] | None = None,
     ) -> None:
         self._resolved: Resolved = target_of(model)
+        self._scheme = model.partition(":")[0] if isinstance(model, str) else ""
         self.cassette = Cassette(path, mode=mode, scrub=scrub)
 
     @property
@@ -391,11 +394,23 @@ class RecordedModel:
         """The model behind it."""
         return self._resolved.model
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamEvent, None]:
-        """The events of the answer. Raises as the model, and `NotRecorded`."""
+    def capabilities(self, model: str) -> Capabilities:
+        """What the model behind it can do."""
+        name = self._resolved.name or model
+        return of_scheme(self._scheme, name) if self._scheme else of_client(self.model, name)
+
+    def losses(self, request: ModelRequest) -> tuple[Loss, ...]:
+        """What of a request the model behind it does not get."""
+        return losses_of(self.model, self._named(request))
+
+    def _named(self, request: ModelRequest) -> ModelRequest:
         name = self._resolved.name or request.settings.model
         settings = msgspec.structs.replace(request.settings, model=name)
-        stream = self.model.stream(msgspec.structs.replace(request, settings=settings))
+        return msgspec.structs.replace(request, settings=settings, via=None)
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamEvent, None]:
+        """The events of the answer. Raises as the model, and `NotRecorded`."""
+        stream = self.model.stream(self._named(request))
         try:
             with self.cassette:  # sending is all that the tape has to see
                 first = await anext(stream, None)

@@ -76,7 +76,17 @@ async def recover(
         ConfigError: Two agents share a name.
         LogError: The store could not say which there are.
     """
-    return await _Round(_by_name(agents), store, recovery or Recovery()).run()
+    found: list[Recovered] = []
+    failure: PerdureError | None = None
+    looking = _Looking(_by_name(agents), store, recovery or Recovery(), found.append)
+    async with asyncio.TaskGroup() as group:
+        try:
+            await looking.look(group)
+        except PerdureError as error:  # a group would wrap it
+            failure = error
+    if failure is not None:
+        raise failure
+    return found
 
 
 class Recovering:
@@ -102,12 +112,8 @@ class Recovering:
     ) -> None:
         if not every > 0:
             raise ConfigError(f"every must be a positive number of seconds, got {every!r}")
-        self._agents = _by_name(agents)
-        self._store = store
         self._every = every
-        self._recovery = recovery or Recovery()
-        self._failures = _Failures()
-        self._round: _Round | None = None
+        self._looking = _Looking(_by_name(agents), store, recovery or Recovery())
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -122,20 +128,19 @@ class Recovering:
     ) -> None:
         if self._task is None:
             return
-        if self._round is not None:
-            self._round.stop("recovery is being stopped")
+        self._looking.stop("recovery is being stopped")
         self._task.cancel()
         await asyncio.wait([self._task])
         self._task = None
 
     async def _loop(self) -> None:
-        while True:
-            self._round = _Round(self._agents, self._store, self._recovery, self._failures)
-            try:
-                await self._round.run()
-            except PerdureError:
-                logger.exception("a look for runs to recover failed; the next one follows")
-            await asyncio.sleep(self._every)
+        async with asyncio.TaskGroup() as group:  # a long drive holds up no look
+            while not self._looking.stopped:  # a store may lose a cancellation
+                try:
+                    await self._looking.look(group)
+                except PerdureError:
+                    logger.exception("a look for runs to recover failed; the next one follows")
+                await asyncio.sleep(self._every)
 
 
 class _Failures:
@@ -158,46 +163,52 @@ class _Failures:
         self._until[session] = asyncio.get_running_loop().time() + pause
 
 
-class _Round:
-    """One look at a store, and what it drives."""
+def _nobody(recovered: Recovered) -> None:
+    """Nobody wants to know."""
+
+
+class _Looking:
+    """Looks at a store for runs that want a driver, and drives them."""
 
     def __init__(
         self,
         agents: Mapping[str, Driven],
         store: Store,
         recovery: Recovery,
-        failures: _Failures | None = None,
+        tell: Callable[[Recovered], None] = _nobody,
     ) -> None:
         self._agents = agents
         self._store = store
         self._recovery = recovery
-        self._failures = failures or _Failures()
-        self._controls: set[Control] = set()
+        self._tell = tell
+        self._failures = _Failures()
+        self._controls: dict[str, Control] = {}
+        """Of the sessions that are driven here."""
         self._slots = asyncio.Semaphore(recovery.concurrency)
-        self._recovered: list[Recovered] = []
-        self._stopped = ""
+        self.stopped = ""
 
-    async def run(self) -> list[Recovered]:
-        async with asyncio.TaskGroup() as group:
-            async for session, driven in self._wanting():
-                await self._slots.acquire()
-                if self._stopped:
-                    self._slots.release()
-                    break
-                _ = group.create_task(self._drive(session, driven))
-        return self._recovered
+    async def look(self, group: asyncio.TaskGroup) -> None:
+        """Look once, and begin to drive what wants it."""
+        async for session, driven in self._wanting():
+            await self._slots.acquire()
+            if self.stopped:
+                self._slots.release()
+                break
+            control = self._controls[session.id] = Control()
+            _ = group.create_task(self._drive(session, driven, control))
 
     def stop(self, why: str) -> None:
-        """Let the drives that run end."""
-        self._stopped = why
-        for control in self._controls:
+        """Let the drives that run end, and begin no other."""
+        self.stopped = why
+        for control in self._controls.values():
             control.abort(why)
 
     async def _wanting(self) -> AsyncIterator[tuple[Session, Driven]]:
         seen: set[str] = set()
         async for session, header in self._candidates():
             driven = self._agents.get(header.agent)
-            if session in seen or driven is None or not self._failures.may_try(session):
+            known = session in seen or session in self._controls
+            if known or driven is None or not self._failures.may_try(session):
                 continue
             seen.add(session)
             with contextlib.suppress(NoSession):  # it was deleted meanwhile
@@ -231,13 +242,11 @@ class _Round:
                 return
             after = page.after
 
-    async def _drive(self, session: Session, driven: Driven) -> None:
-        control = Control()
-        self._controls.add(control)
+    async def _drive(self, session: Session, driven: Driven, control: Control) -> None:
         try:
             await self._try(session, driven, control)
         finally:
-            self._controls.discard(control)
+            del self._controls[session.id]
             self._slots.release()
 
     async def _try(self, session: Session, driven: Driven, control: Control) -> None:
@@ -252,7 +261,7 @@ class _Round:
         except Exception as error:  # noqa: BLE001 - one run that cannot go on keeps no other back
             recovered, stuck = Recovered(run_id, "failed", error), True
         self._failures.note(session.id, failed=stuck)
-        self._recovered.append(recovered)
+        self._tell(recovered)
         if self._recovery.on_recovered is not None:
             self._recovery.on_recovered(recovered)
 

@@ -511,6 +511,26 @@ def test_a_store_takes_and_gives_copies_and_tells_of_changes() -> None:
     assert store.get("nowhere") == {}
 
 
+async def test_changes_far_back_are_folded_and_the_newest_is_always_seen() -> None:
+    from perdure.compose.shared_context import ContextLog
+
+    log = ContextLog(tail=2)
+    early, reading = log.subscribe(), log.subscribe()
+    seen: list[object] = []
+    for number in range(9):
+        log.append({"a": {"x": number}})
+        if number % 4 == 0:
+            seen.append((await anext(reading))["a"]["x"])
+    log.close()
+    late = [one["a"]["x"] async for one in log.subscribe()]
+    assert late == [one["a"]["x"] async for one in early]
+    assert late[-2:] == [7, 8]
+    assert len(log) < 5
+    seen += [one["a"]["x"] async for one in reading]
+    assert seen == sorted(set(seen), key=lambda x: int(str(x)))
+    assert seen[-1] == 8
+
+
 async def test_what_is_no_context_is_refused() -> None:
     with pytest.raises(ConfigError, match="mapping of members"):
         await call_model(ScriptedModel(["x"]), "hi", context={"work": 3}).text()  # type: ignore[dict-item]

@@ -588,3 +588,26 @@ async def test_a_gate_that_fails_lets_nothing_run_and_ends_nothing() -> None:
     await call_model(model, "go", tools=tools, state=kept).text()
     assert counter.ran == ["f"]
     assert kept.status() == "awaiting_approval"
+
+
+async def test_an_approved_call_that_nothing_here_can_run_is_answered() -> None:
+    kept = Kept()
+    model = ScriptedModel([call("mine", call_id="c1"), "done"])
+    tools = [manual_tool("mine")]
+    await call_model(model, "go", tools=tools, state=kept).text()
+    done = call_model(model, tools=tools, state=kept, approve=["c1"])
+    assert await done.text() == "done"
+    assert outputs(model.requests[1])["c1"].startswith("Error: not run")
+
+
+async def test_the_refusal_of_a_call_is_a_new_message_and_the_callers_answer_is_none() -> None:
+    kept, counter = Kept(), Counter()
+    both = turn(call("gated", {"x": "g"}, "c_g"), call("mine", call_id="c_m"))
+    model = ScriptedModel([both, "done"])
+    tools = [gated(counter), manual_tool("mine")]
+    await call_model(model, "go", tools=tools, state=kept).text()
+    first = call_model(model, tools=tools, state=kept, reject=["c_g"])
+    shown = [one async for one in first.new_messages_stream()]
+    assert [one.type for one in shown] == ["function_call_output"]
+    second = call_model(model, function_call_output("c_m", "x"), tools=tools, state=kept)
+    assert [one.type async for one in second.new_messages_stream()] == ["message"]

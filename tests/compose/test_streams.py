@@ -28,7 +28,7 @@ from perdure.compose import (
     server_tool,
 )
 from perdure.errors import Truncated
-from perdure.loop import Retry
+from perdure.loop import ModelRequest, Retry
 from perdure.testing import ScriptedModel, call, error, item, reasoning, turn
 from perdure.wire import (
     Fold,
@@ -37,6 +37,7 @@ from perdure.wire import (
     Item,
     Message,
     ResponseCompleted,
+    StreamEvent,
     decode_item,
 )
 from tests.compose.helpers import Counter, Whole
@@ -323,3 +324,50 @@ async def test_the_end_of_the_first_turn_is_never_lost() -> None:
     await result.text()
     events = await all_of(result.full_responses_stream())
     assert isinstance(events[-1], TurnEndEvent)
+
+
+def joined(events: list[object]) -> list[object]:
+    """The events with neighbouring deltas of a text as one."""
+    told: list[object] = []
+    for event in events:
+        piece = extract_text_deltas([event])
+        if piece and told and isinstance(told[-1], str):
+            told[-1] += piece[0]
+        else:
+            told.append(piece[0] if piece else event)
+    return told
+
+
+async def test_twenty_consumers_of_mixed_speed_see_the_same_and_little_is_held() -> None:
+    words = "word " * 6000
+
+    async def consume(result: ModelResult, pace: int, join: int) -> list[object]:
+        for _ in range(join):
+            await asyncio.sleep(0)
+        seen: list[object] = []
+        async for event in result.full_responses_stream():
+            seen.append(event)
+            if pace and len(seen) % pace == 0:
+                await asyncio.sleep(0)
+        return seen
+
+    class Yields:
+        """A model that lets others run now and then."""
+
+        async def stream(self, request: ModelRequest) -> AsyncIterator[StreamEvent]:
+            count = 0
+            async for event in ScriptedModel([words]).stream(request):
+                count += 1
+                if count % 20 == 0:
+                    await asyncio.sleep(0)
+                yield event
+
+    result = call_model(Yields(), "go")
+    paces = [0, 1, 7, 400]
+    during = [asyncio.create_task(consume(result, paces[n % 4], n * 15)) for n in range(16)]
+    await result.text()
+    seen = [await one for one in during] + [await consume(result, pace, 0) for pace in paces]
+    first = joined(seen[0])
+    assert words in first
+    assert all(joined(one) == first for one in seen)
+    assert len(seen[-1]) < 3000 < len(seen[0])

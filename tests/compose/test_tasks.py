@@ -244,6 +244,18 @@ async def test_a_run_that_is_cancelled_stops_its_tasks() -> None:
     assert bench.cancelled == ["a"]
 
 
+async def test_a_run_that_waits_for_its_tasks_can_be_cancelled() -> None:
+    bench, clock = Bench(grace=0), FakeClock()
+    model = ScriptedModel([call("slow", {"x": "a"}), "answer"], clock=clock)
+    result = call_model(model, "go", tools=[bench.tool], clock=clock)
+    result.begin()
+    await clock.advance(1)
+    result.cancel("enough")
+    with pytest.raises(Aborted, match="enough"):
+        await result.text()
+    assert bench.cancelled == ["a"]
+
+
 async def test_a_dead_process_leaves_orphans_that_the_next_run_tells() -> None:
     import dataclasses
 

@@ -117,6 +117,7 @@ class Layers:
         self.consumed = consumed
         """The forced tool choice that is relaxed, as canonical JSON; empty if none is."""
         self._sent = ""
+        self._last = Request()
 
     async def resolve(self, turn: TurnContext) -> None:
         """Ask the functions.
@@ -147,8 +148,13 @@ class Layers:
         made = msgspec.structs.replace(made, tools=self._definitions(made) or ABSENT)
         if forbid_tools:
             self._sent = ""
-            return msgspec.structs.replace(made, tool_choice="none") if made.tools else made
-        return msgspec.structs.replace(made, tool_choice=self._choice(made.tool_choice))
+            choice: object = "none" if made.tools else made.tool_choice
+        else:
+            choice = self._choice(made.tool_choice)
+        made = msgspec.structs.replace(made, tool_choice=choice)
+        if made != self._last:  # the same settings are the same object: adapters keep their bytes
+            self._last = made
+        return self._last
 
     def view(self, sent: Request) -> Mapping[str, object]:
         """The settings as they stand, by name: what was sent last, and what tools changed since."""

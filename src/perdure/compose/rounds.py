@@ -60,6 +60,9 @@ NOT_RUN_LIMIT = "not run: limit"
 NOT_RUN_INTERRUPTED = "not run: interrupted"
 """What the model reads of a call that an interruption kept from running."""
 
+NOT_RUNNABLE = "not run: there is no such tool here, or the caller runs it"
+"""What the model reads of an approved call that nothing here can run."""
+
 BLOCKED = "blocked by a hook"
 """What the model reads of a call that a hook blocked without saying why."""
 
@@ -239,6 +242,8 @@ class Rounds(Middleware):
     async def _decide(self, call: ToolCall, *, resumed: bool, stopped: bool) -> ToolDecision | None:
         run = self._run
         if resumed and call.id in run.spec.approve:
+            if not self._resolves(call):
+                return ToolDecision(action="reject", by="policy", reason=NOT_RUNNABLE)
             return ToolDecision(action="proceed", by="human", reason="approved")
         if resumed and call.id in run.undecided:
             return self._hold(call, run.undecided[call.id])

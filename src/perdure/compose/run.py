@@ -8,6 +8,7 @@ everything between is the loop's.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import cast
@@ -24,6 +25,7 @@ from perdure.compose.request import Layers
 from perdure.compose.rounds import FINAL_RESPONSE_DIRECTIVE, Rounds
 from perdure.compose.saving import facts_of_run, pending_of_run, snapshot, status_of_run
 from perdure.compose.shared_context import (
+    ContextLog,
     ContextStore,
     Snapshot,
     initial_slots,
@@ -48,7 +50,6 @@ from perdure.loop import (
     DriveHandle,
     Opening,
     Queues,
-    Replay,
     RunEnd,
     Transcript,
     begin,
@@ -74,7 +75,7 @@ class Run:
     def __init__(self, spec: Spec) -> None:
         self.spec = spec
         self.log = RunLog()
-        self.contexts: Replay[Snapshot] = Replay()
+        self.contexts = ContextLog()
         self.transcript = Transcript()
         self.queues = Queues()
         self.state: ConversationState | None = None
@@ -194,6 +195,7 @@ class Run:
         self._aborted = self._aborted or reason
         if self._handle is not None:
             self._handle.abort(reason)
+        self.tasks.cancel()
 
     def _check_aborted(self) -> None:
         if self._aborted is not None:
@@ -230,6 +232,7 @@ class Run:
             await self.tasks.stop()
         else:
             self.tasks.let_go()
+        self._check_aborted()
         await self._conclude(end)
 
     # --- loading and opening ---------------------------------------------------------------
@@ -300,10 +303,13 @@ class Run:
         if callable(given):
             given = await settled(given(self.turn()))
         self.store = ContextStore(initial_slots(given or {}))
-        loop = asyncio.get_running_loop()
+        loop, here = asyncio.get_running_loop(), threading.get_ident()
 
         def changed(snapshot: Snapshot) -> None:
-            loop.call_soon_threadsafe(self.contexts.append, snapshot)
+            if threading.get_ident() == here:
+                self.contexts.append(snapshot)
+            else:  # a sync tool's thread
+                loop.call_soon_threadsafe(self.contexts.append, snapshot)
 
         self.store.subscribe(changed)
 
@@ -469,7 +475,7 @@ class Run:
             committed=committed,
             clock=self.spec.clock,
             source=self.source_of,
-            save=self._save_progress if recording is None else None,
+            save=self._save_progress if self.spec.accessor is not None else None,
             inner=recording.recorder if recording is not None else None,
         )
 

@@ -15,6 +15,7 @@ from typing import Protocol, cast
 from perdure.compose.shapes import Checker
 from perdure.compose.turns import ToolCall
 from perdure.errors import ConfigError, InvalidArguments
+from perdure.loop import Replay
 from perdure.tools import Call, CancelSignal
 
 SHARED = "shared"
@@ -73,6 +74,17 @@ class ContextStore:
     def _tell(self) -> None:
         for listener in list(self._listeners):
             listener(self.snapshot())
+
+
+class ContextLog(Replay[Snapshot]):
+    """The changes of a store, for many consumers; behind the tail only the last is kept."""
+
+    def _join(self) -> None:
+        stop = len(self._events) - self._tail
+        self._events[:stop] = self._events[stop - 1 : stop]
+        self._joined = 1
+        for cursor in self._cursors:
+            cursor.position = max(cursor.position - stop + 1, 0)
 
 
 class TaskPort(Protocol):

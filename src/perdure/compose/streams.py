@@ -271,8 +271,9 @@ def _in_progress(item: Item) -> Item:
 
 
 def _is_tools(event: ItemEnd) -> bool:
-    """Whether an item is the output of a call that was settled here."""
-    return isinstance(event.item, FunctionCallOutput) and event.answer is None
+    """Whether an item is an output that was made here, and not sent by the caller."""
+    made_here = event.answer is None or bool(event.answer.reason)
+    return isinstance(event.item, FunctionCallOutput) and made_here
 
 
 async def new_messages(log: RunLog) -> AsyncIterator[Message | FunctionCall | FunctionCallOutput]:

@@ -288,12 +288,17 @@ class Tasks:
         while self.alive and (left := deadline - self._clock.monotonic()) > 0:
             await self.drain(left)
 
-    async def stop(self) -> None:
-        """Cancel what runs, and wait for it to end."""
+    def cancel(self) -> list[asyncio.Task[None]]:
+        """Cancel what runs, without waiting for it to end."""
         works = [one.work for one in self._tasks.values() if one.work is not None]
         running = [work for work in works if not work.done()]
         for work in running:
             work.cancel()
+        return running
+
+    async def stop(self) -> None:
+        """Cancel what runs, and wait for it to end."""
+        running = self.cancel()
         if running:
             await asyncio.wait(running)
 

@@ -77,8 +77,9 @@ InputMode = Literal[
 """How an item came to be among a turn's inputs.
 
 `prompt`: the drive was asked with it. `resume`: it answers a pending call. `steer`, `follow_up`,
-`deliver`: it came from a queue. `hook`: `before_turn` gave it, or an answer would not do. `tool`: the output of a call that
-the loop ran, or a note. `continued`: it stood at the transcript's end when the drive began.
+`deliver`: it came from a queue. `hook`: `before_turn` gave it, or it says that an answer will not
+do. `tool`: the output of a call that the loop ran, or a note. `continued`: it stood at the
+transcript's end when the drive began.
 """
 
 QueueMode = Literal["steer", "follow_up", "deliver"]

@@ -10,13 +10,14 @@ from perdure import Agent, ModelRequest, Request, Retry, user
 from perdure.errors import ConfigError, Overloaded, RunFailed
 from perdure.loop import Event, Items, Loss, ModelRetry, Transcript, TurnStart, losses_of
 from perdure.models import OpenResponses, anthropic, bedrock, chat, gemini, openresponses
-from perdure.testing import LoopbackServer, ScriptedModel, attempts
+from perdure.testing import LoopbackServer, ScriptedModel, attempts, item, turn
 from perdure.wire import (
     Item,
     Reasoning,
     StreamEvent,
     SummaryText,
     assistant,
+    decode_item,
     function_call,
     function_call_output,
     with_unknown,
@@ -132,3 +133,20 @@ def test_what_is_settled_is_looked_at_once(name: str) -> None:
     second = module.losses(ModelRequest(settings=settings, input=transcript.snapshot()))
     assert [loss.at for loss in first] == ["input[1]"]
     assert [id(loss) for loss in first] == [id(loss) for loss in second]
+
+
+async def test_what_a_provider_ran_itself_goes_back_to_it_with_the_next_turn() -> None:
+    ran = decode_item(
+        b'{"type":"anthropic:server_tool_use","id":"st_1","status":"completed",'
+        b'"block":{"type":"server_tool_use","id":"st_1","name":"web_search","input":{}}}'
+    )
+    beside = decode_item(b'{"type":"acme:note","id":"n1"}')
+    model = ScriptedModel([turn(item(ran), "Found."), "Fine."])
+    async with Agent(model, model_name="claude-opus-4-8").session() as talk:
+        await talk.send([beside, user("look")])
+        await talk.send("thanks")
+    request = model.requests[1]
+    assert ran in list(request.input)
+    assert beside not in list(request.input)
+    assert b'"type":"server_tool_use"' in b"".join(anthropic.request_body(request).fragments)
+    assert [loss.what for loss in openresponses.losses(request)] == ["anthropic:server_tool_use"]

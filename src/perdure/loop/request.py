@@ -9,7 +9,7 @@ import msgspec
 from perdure.loop.config import Config
 from perdure.loop.model import ModelRequest
 from perdure.loop.state import Drive
-from perdure.loop.transcript import Items
+from perdure.loop.transcript import filtered
 from perdure.tools import ToolSet
 from perdure.wire import ABSENT, Request
 
@@ -37,8 +37,8 @@ async def build_request(drive: Drive) -> ModelRequest:
     if not drive.hooks.transforms:
         return ModelRequest(settings=settings, input=drive.visible(name))
     edited = await drive.hooks.transform(drive.transcript.snapshot(), drive.info())
-    kept = (item for item in edited if drive.is_for(name, item))
-    return ModelRequest(settings=settings, input=Items.of(kept))
+    kept = filtered(edited, lambda item: drive.is_for(name, item))
+    return ModelRequest(settings=settings, input=kept)
 
 
 def for_its_model(drive: Drive, request: ModelRequest, before: ModelRequest) -> ModelRequest:
@@ -46,7 +46,7 @@ def for_its_model(drive: Drive, request: ModelRequest, before: ModelRequest) -> 
     name = request.settings.model or ""
     if request is before or name == (before.settings.model or ""):
         return request
-    kept = Items.of(item for item in request.input if drive.is_for(name, item))
+    kept = filtered(request.input, lambda item: drive.is_for(name, item))
     return (
         request if len(kept) == len(request.input) else msgspec.structs.replace(request, input=kept)
     )

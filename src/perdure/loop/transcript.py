@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import cast, overload
 
-from perdure.wire import Item
+from perdure.wire import Item, Reasoning
 
 
 class Items(Sequence[Item]):
@@ -66,6 +66,31 @@ class Items(Sequence[Item]):
         return f"Items({self[:]!r})"
 
 
+_LEFT_OUT = "perdure.loop:left_out"
+
+
+def filtered(items: Iterable[Item], keep: Callable[[Item], bool]) -> Items:
+    """The items that `keep` keeps, as a snapshot that knows where thoughts were left out."""
+    kept = Transcript()
+    before = frozenset(left_out(items)) if isinstance(items, Items) else frozenset[int]()
+    for place, item in enumerate(items):
+        if place in before:
+            kept.leave_out()
+        if keep(item):
+            kept.append(item)
+        elif isinstance(item, Reasoning):
+            kept.leave_out()
+    return kept.snapshot()
+
+
+def left_out(items: Items) -> Sequence[int]:
+    """The places of a snapshot's list before which a thought was left out, in order.
+
+    What a thought led to may be of no use to its provider without it (DESIGN 6.1).
+    """
+    return cast("Sequence[int]", items.memo.get(_LEFT_OUT, ()))
+
+
 class Transcript:
     """Items in order. It only grows."""
 
@@ -79,6 +104,11 @@ class Transcript:
     def append(self, item: Item) -> None:
         """Add an item at the end."""
         self._items.append(item)
+
+    def leave_out(self) -> None:
+        """Remember that a thought was left out here; see `left_out`."""
+        places = cast("list[int]", self._memo.setdefault(_LEFT_OUT, []))
+        places.append(len(self._items))
 
     def attribute(self, item: Item, model_name: str) -> None:
         """Remember which model made an item of the transcript. An empty name says nothing."""
@@ -116,5 +146,7 @@ class Outgoing:
         for item in self._source.snapshot()[self._seen :]:
             if self._keep(item):
                 self._kept.append(item)
+            elif isinstance(item, Reasoning):
+                self._kept.leave_out()
         self._seen = len(self._source)
         return self._kept.snapshot()

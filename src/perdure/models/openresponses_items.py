@@ -5,24 +5,25 @@ Items go as they are; what a server would refuse is repaired here, in the outgoi
 when something else has followed; it is encoded once then, and kept in the memo of the transcript's
 list (DESIGN 7). Only the last run is mapped anew.
 
-The rules that hold by construction: a thought goes only before something that it led to; an item
-has its id only behind a sealed thought of its run, for a server that keeps nothing takes the id for
-a link to a thought that it misses; each call has one output, and an id and a name that are legal;
-marks and items of other providers stay behind.
+The rules that hold by construction: a thought goes only before something that it led to; a message
+or a call has its id only behind a sealed thought of its run, for a server that keeps nothing takes
+the id for a link to a thought that it misses, and what it ran itself, which it takes under no other
+name, stays behind where that thought does; each call has one output, and an id and a name that are
+legal; marks and items of other providers stay behind.
 """
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple, TypeVar, cast
 
-import msgspec
 from msgspec.structs import replace
 
-from perdure.loop.transcript import Items
+from perdure.loop.transcript import Items, left_out
 from perdure.models.body import Body
-from perdure.models.content import kept_text, legal_id, legal_name, members_of
+from perdure.models.content import kept_text, legal_id, legal_name
 from perdure.models.losses import Loss, Lost
 from perdure.models.makers import MAKER, is_makers, slug_of, without_marks
 from perdure.models.turns import NO_OUTPUT
@@ -37,7 +38,6 @@ from perdure.wire import (
     OutputText,
     Part,
     Reasoning,
-    Source,
     UnknownItem,
     UnknownPart,
     encode,
@@ -51,7 +51,7 @@ _KEY = "perdure.models.openresponses:items"
 CALL_ID = re.compile(r".{1,64}", re.DOTALL)
 NAME = re.compile(r"[A-Za-z0-9_-]+")
 
-ItemT = TypeVar("ItemT", bound=Item)
+NamedT = TypeVar("NamedT", bound=Message | FunctionCall | Reasoning)
 
 
 def sent(items: Items) -> Sent:
@@ -122,8 +122,10 @@ class _Settled:
         self._calls: dict[str, _Called] = {}  # the last one of each call id
         self._taken: set[str] = set()  # the ids that calls are sent under
         self._owed: dict[str, _Owed] = {}  # by the id that is sent
+        self._gaps: Sequence[int] = ()  # the places before which a thought was left out
 
     def view(self, items: Items) -> Sent:
+        self._gaps = left_out(items)
         run: list[Item] = []
         for index, item in enumerate(items[self.seen :], self.seen):
             if _goes_on(item):
@@ -149,7 +151,9 @@ class _Settled:
         self.seen = start + len(run)
 
     def _map(self, run: list[Item], start: int) -> _Mapped:
-        return _Run(run, start, self._taken).mapped()
+        first = bisect_left(self._gaps, start)
+        gaps = frozenset(self._gaps[first : bisect_left(self._gaps, start + len(run))])
+        return _Run(run, start, self._taken, gaps).mapped()
 
     def _add(self, raws: Sequence[bytes]) -> None:
         for raw in raws:
@@ -220,33 +224,44 @@ class _Run:
         items: The items.
         start: The place of the first.
         taken: The call ids that calls before them are sent under.
+        gaps: The places before which a thought was left out.
     """
 
-    def __init__(self, items: Sequence[Item], start: int, taken: set[str]) -> None:
+    def __init__(
+        self, items: Sequence[Item], start: int, taken: set[str], gaps: frozenset[int]
+    ) -> None:
         self._items = items
         self._start = start
         self._taken = taken
         self._own: set[str] = set()
         self._calls: dict[str, _Called] = {}
+        self._gaps = gaps
         self._linked = False  # the last thought is sent, sealed
+        self._missing = False  # the last thought is not sent
 
     def mapped(self) -> _Mapped:
         lost = [_at(self._start + offset) for offset in range(len(self._items))]
-        left = [self._left(offset, item, lost[offset]) for offset, item in enumerate(self._items)]
-        last = _last_made(left)
+        made = [self._made(offset, item, lost[offset]) for offset, item in enumerate(self._items)]
+        last = _last_made(made)
         raws: list[bytes] = []
-        for offset, item in enumerate(left):
-            if isinstance(item, Reasoning):
-                item = self._thought(item, lost[offset], led=offset < last)
-            if item is not None:
-                raws.append(encode(item if self._linked else _without_id(item)))
+        for offset, item in enumerate(made):
+            if isinstance(item, Reasoning) and offset > last:
+                lost[offset].add(item.type, "what it led to is not there")
+            elif item is not None:
+                raws.append(encode(item))
         return _Mapped(raws, [loss for one in lost for loss in one.all], self._calls)
 
+    def _made(self, offset: int, item: Item, lost: Lost) -> Item | None:
+        if self._start + offset in self._gaps:
+            self._linked, self._missing = False, True
+        if isinstance(item, Reasoning):
+            return self._thought(item, lost)
+        left = self._left(offset, item, lost)
+        return left if left is None or self._linked else self._alone(left, lost)
+
     def _left(self, offset: int, item: Item, lost: Lost) -> Item | None:
-        """What is left of an item without what is another's; a thought as it is."""
+        """What is left of an item without what is another's."""
         match item:
-            case Reasoning():
-                return item
             case FunctionCall():
                 call = self._call(self._start + offset, item, lost)
                 return None if call is None else clean(call, lost)
@@ -256,22 +271,31 @@ class _Run:
             case _:
                 return clean(item, lost)
 
-    def _thought(self, thought: Reasoning, lost: Lost, *, led: bool) -> Reasoning | None:
+    def _alone(self, item: Item, lost: Lost) -> Item | None:
+        """An item without a sealed thought before it."""
+        match item:
+            case Message() | FunctionCall():
+                return _without_id(item)
+            case UnknownItem() if self._missing and not is_extension(item):
+                lost.add(item.type, "its server takes it only with the thought that led to it")
+                return None
+            case _:
+                return item
+
+    def _thought(self, thought: Reasoning, lost: Lost) -> Item | None:
+        """A thought that its server takes, wherever it leads."""
         maker = kept_text(thought, MAKER)
         sealed = bool(thought.encrypted_content)
         why = ""
         if maker is not None:
             why = f"made by {maker!r}, and for it alone"
-        elif not led:
-            why = "what it led to is not there"
-        elif not (sealed or text_of(thought.summary) or text_of(thought.content or ())):
-            why = "it holds nothing but the id of one that its server was to keep"
-        self._linked = sealed and not why
+        elif not (sealed or text_of(thought.content or ())):
+            why = "not sealed, and its server keeps nothing that its id could name"
+        self._linked, self._missing = sealed and not why, bool(why)
         if why:
             lost.add(thought.type, why)
             return None
-        cleaned = clean(thought, lost)
-        return cleaned if isinstance(cleaned, Reasoning) else None
+        return clean(thought if sealed else _without_id(thought), lost)
 
     def _call(self, place: int, call: FunctionCall, lost: Lost) -> FunctionCall | None:
         if call.call_id in self._calls:
@@ -317,22 +341,9 @@ def _at(index: int) -> Lost:
 # --- items without what is not for everybody -----------------------------------------
 
 
-def _without_id(item: Item) -> Item:
-    """An item without the id that a server would look up; an application's keeps its own."""
-    match item:
-        case UnknownItem():
-            return item if is_extension(item) else _unnamed(item)
-        case Message() | FunctionCall() | Reasoning():
-            return replace(item, id=ABSENT) if item.id is not ABSENT else item
-        case _:
-            return item
-
-
-def _unnamed(item: UnknownItem) -> UnknownItem:
-    members = members_of(item.source.raw)
-    if members.pop("id", None) is None:
-        return item
-    return replace(item, id=ABSENT, source=Source(msgspec.json.encode(members)))
+def _without_id(item: NamedT) -> NamedT:
+    """An item without the id that a server would look up."""
+    return item if item.id is ABSENT else replace(item, id=ABSENT)
 
 
 def clean(item: Item, lost: Lost) -> Item | None:

@@ -7,8 +7,9 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from perdure.errors import ConfigError
-from perdure.loop import Items, ModelRequest
+from perdure.loop import ModelRequest
 from perdure.loop.model import Model
+from perdure.loop.transcript import filtered
 from perdure.models.registry import Resolved, resolve
 from perdure.wire import Reasoning
 
@@ -46,5 +47,5 @@ def is_at(request: ModelRequest, target: Resolved) -> bool:
 
 def without_thoughts(request: ModelRequest) -> ModelRequest:
     """The request without thoughts: they are signed for the model that had them."""
-    kept = [item for item in request.input if not isinstance(item, Reasoning)]
-    return request if len(kept) == len(request.input) else replace(request, input=Items.of(kept))
+    kept = filtered(request.input, lambda item: not isinstance(item, Reasoning))
+    return request if len(kept) == len(request.input) else replace(request, input=kept)

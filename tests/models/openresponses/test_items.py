@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 
 from perdure.agent import Agent
 from perdure.loop.model import ModelRequest
-from perdure.loop.transcript import Items, Transcript
+from perdure.loop.transcript import Items, Transcript, filtered
 from perdure.models.openresponses import compact_body, losses, request_body
 from perdure.testing import ScriptedModel
 from perdure.wire import (
@@ -24,6 +24,7 @@ from perdure.wire import (
     OutputItemDone,
     OutputText,
     Reasoning,
+    ReasoningText,
     Request,
     Response,
     ResponseCompleted,
@@ -41,7 +42,8 @@ from tests.models.legal import check_openresponses
 
 THOUGHT = Reasoning(id="rs_1", summary=(), encrypted_content="sig")
 AGAIN = Reasoning(id="rs_2", summary=(), encrypted_content="gis")
-OPEN = Reasoning(id="rs_3", summary=(SummaryText(text="I think."),))
+OPEN = Reasoning(id="rs_3", summary=(), content=(ReasoningText(text="I think."),))
+SHOWN = Reasoning(id="rs_3", summary=(SummaryText(text="I think."),))
 EMPTY = Reasoning(id="rs_4", summary=())
 FOREIGN = with_unknown(
     Reasoning(summary=(), encrypted_content="claude's"), {"perdure:provider": "anthropic"}
@@ -126,15 +128,55 @@ def test_a_thought_of_another_maker_is_left_out_and_said_to_be() -> None:
     assert told(user("go"), FOREIGN, CALL, OUTPUT) == [("input[1]", "reasoning")]
 
 
-def test_a_thought_that_is_nothing_but_an_id_is_left_out_for_the_server_keeps_nothing() -> None:
-    assert types(EMPTY, SAID) == "message"
-    assert told(EMPTY, SAID) == [("input[0]", "reasoning")]
+@pytest.mark.parametrize("thought", [EMPTY, SHOWN], ids=["empty", "a summary"])
+def test_a_thought_that_a_server_would_have_to_look_up_is_left_out(thought: Item) -> None:
+    assert types(thought, SAID) == "message"
+    assert told(thought, SAID) == [("input[0]", "reasoning")]
 
 
 def test_a_thought_that_is_not_sealed_goes_without_its_id() -> None:
     first, second = sent(OPEN, SAID)
-    assert first == {"type": "reasoning", "summary": [{"type": "summary_text", "text": "I think."}]}
+    content = [{"type": "reasoning_text", "text": "I think."}]
+    assert first == {"type": "reasoning", "summary": [], "content": content}
     assert "id" not in second
+
+
+def test_what_a_server_ran_itself_goes_with_its_id_and_its_thought_or_not_at_all() -> None:
+    assert ids(THOUGHT, SEARCH, SAID) == ["rs_1", "ws_1", "msg_1"]
+    assert ids(SEARCH, SAID) == ["ws_1", None]  # a model that does not think
+    assert types(FOREIGN, SEARCH, SAID) == "message"
+    assert types(FOREIGN, SEARCH, THOUGHT, SEARCH, SAID) == "reasoning web_search_call message"
+    assert told(FOREIGN, SEARCH, SAID)[1] == ("input[1]", "web_search_call")
+
+
+def test_what_a_filter_left_out_is_known() -> None:
+    """B030: the thoughts that the loop keeps from a model never reach its adapter."""
+    whole: list[Item] = [
+        user("go"),
+        THOUGHT,
+        SEARCH,
+        SAID,
+        user("on"),
+        SEARCH,
+        SAID,
+        AGAIN,
+        SEARCH,
+        SAID,
+    ]
+    kept = filtered(whole, lambda item: item is not THOUGHT)
+    kept = filtered(kept, lambda item: item is not NOTE)
+    request = ModelRequest(settings=Request(model="m"), input=kept)
+    body: Any = request_body(request).value()
+    named = [(one["type"], one.get("id")) for one in body["input"] if one.get("role") != "user"]
+    assert named == [
+        ("message", None),
+        ("web_search_call", "ws_1"),
+        ("message", None),
+        ("reasoning", "rs_2"),
+        ("web_search_call", "ws_1"),
+        ("message", "msg_1"),
+    ]
+    assert [loss.at for loss in losses(request)] == ["input[1]"]
 
 
 # --- ids --------------------------------------------------------------------------------------
@@ -147,7 +189,6 @@ def test_a_thought_that_is_not_sealed_goes_without_its_id() -> None:
         pytest.param([SAID], [None], id="a message alone"),
         pytest.param([THOUGHT, CALL, OUTPUT], ["rs_1", "fc_1", None], id="its thought is there"),
         pytest.param([FOREIGN, CALL, OUTPUT], [None, None], id="a foreign thought"),
-        pytest.param([FOREIGN, SEARCH, SAID], [None, None], id="what the server ran itself"),
         pytest.param([THOUGHT, SAID, FOREIGN, CALL], ["rs_1", "msg_1", None, None], id="half"),
         pytest.param([THOUGHT, SAID, user("on"), CALL], ["rs_1", "msg_1", None, None], id="next"),
     ],
@@ -295,6 +336,7 @@ EVERY: list[Item] = [
     THOUGHT,
     AGAIN,
     OPEN,
+    SHOWN,
     EMPTY,
     FOREIGN,
     CALL,

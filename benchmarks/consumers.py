@@ -24,7 +24,7 @@ from perdure.wire import OutputTextDelta, StreamEvent
 
 DELTAS = 20_000
 CONSUMERS = 20
-REPEATS = 3
+REPEATS = 4
 PIECE = 8
 """How many deltas come in one piece of the network, between two turns of the event loop."""
 

@@ -619,6 +619,24 @@ async def test_a_tool_out_of_time_is_told_and_the_run_goes_on() -> None:
     assert "timed out after 2 s" in outputs(model.requests[1])["c1"]
 
 
+async def test_waiting_for_a_turn_does_not_eat_a_tools_time() -> None:
+    clock = FakeClock()
+
+    @client_tool(effect="none", timeout=4, max_concurrency=1)
+    async def takes() -> str:
+        """Take three seconds."""
+        await clock.sleep(3)
+        return "in time"
+
+    model = ScriptedModel([turn(call("takes"), call("takes"), call("takes")), "done"], clock=clock)
+    result = call_model(model, "go", tools=[takes], clock=clock)
+    result.begin()
+    for _ in range(10):
+        await clock.advance(1)
+    assert await result.text() == "done"
+    assert list(outputs(model.requests[1]).values()) == ["in time"] * 3
+
+
 async def test_the_runs_timeout_is_for_tools_that_name_none() -> None:
     clock = FakeClock()
 

@@ -163,7 +163,7 @@ def update_state(
     clock: Clock | None = None,
     **members: object,
 ) -> ConversationState:
-    """A changed copy: `members` replaced, then `change` applied. It is newer in any case.
+    """A changed copy: `members` replaced, then `change` applied; it was updated now.
 
     Raises:
         ConfigError: It would change the id, the version or when it was created.

@@ -22,7 +22,7 @@ import pytest
 from perdure.loop.model import ModelRequest
 from perdure.loop.transcript import Items
 from perdure.models import Body, anthropic, bedrock, chat, gemini, openresponses, openrouter
-from perdure.models.chat_dialects import OPENAI, OPENROUTER
+from perdure.models.chat_dialects import DIALECTS, OPENAI, OPENROUTER, Dialect
 from perdure.models.losses import Loss
 from perdure.wire import (
     Compaction,
@@ -266,8 +266,7 @@ def _strings(value: Any) -> Iterator[str]:
         yield value
         with contextlib.suppress(ValueError):
             yield from _strings(json.loads(value)) if value[:1] in "{[" else ()
-        with contextlib.suppress(ValueError):
-            yield base64.b64decode(value.encode(), validate=True).decode()
+        yield _of_data(value)
     elif isinstance(value, dict):
         yield _canonical(value)
         for name, member in value.items():
@@ -388,3 +387,20 @@ def test_a_conversation_that_stays_loses_next_to_nothing(shared: Path, name: str
     for items in conversations(shared, name):
         lost.update(f"{loss.what}: {loss.reason}" for loss in side.losses(sent_to(name, items)))
     assert dict(lost) == OWN.get(name, {})
+
+
+# --- the services over Chat Completions --------------------------------------------------------
+
+
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
+def test_a_conversation_moves_to_every_service_over_chat(shared: Path, dialect: Dialect) -> None:
+    """Every third conversation of each provider, for the sake of time."""
+    for source in SIDES:
+        for items in conversations(shared, source)[::3]:
+            request = ModelRequest(settings=Request(model="m"), input=Items.of(items))
+            body = chat.request_body(request, dialect=dialect).value()
+            legal.check_chat(body, dialect)
+            losses = chat.losses(request, dialect=dialect)
+            for loss in losses:
+                check_true(loss, items)
+            check_whole(items, body, losses, dialect.name)

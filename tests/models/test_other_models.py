@@ -21,14 +21,17 @@ from perdure.errors import (
     Truncated,
     UnknownModel,
 )
+from perdure.log.entries import ResponseEntry
 from perdure.loop import Middleware, ModelRequest, ModelRetry, NextModel, TurnStart
 from perdure.middleware import Cost, RateLimit, Rates
 from perdure.models.fallback import Fallback
 from perdure.models.hedge import Hedge
 from perdure.models.registry import Resolved
 from perdure.models.route import Route
+from perdure.stores.memory import MemoryStore
 from perdure.testing import FakeClock, ScriptedModel, call, error, fail, reasoning, turn
 from perdure.wire import Emitter, Reasoning, StreamEvent, Usage
+from tests.face.recorded import crashed, session_in
 
 OVERLOADED = Overloaded("no room", status=503)
 QUOTA = QuotaExhausted("no credit", status=429)
@@ -330,3 +333,38 @@ async def test_cost_around_a_hedge_counts_one_answer() -> None:  # case 84
         assert (meter.answers.requests, meter.answers.usd) == (1, Decimal(2))
         assert (meter.spend.requests, meter.spend.usd) == (2, Decimal(2))
         assert (meter.discarded.requests, meter.discarded.uncounted) == (1, 1)
+
+
+# --- recorded --------------------------------------------------------------------------------
+
+
+async def test_what_other_models_were_asked_is_in_the_record_and_rebuilds() -> None:
+    first = ScriptedModel([turn(reasoning("mine"), call("look", {"what": "x"})), OVERLOADED])
+    second = ScriptedModel(["unused", turn(reasoning("theirs"), call("look", {"what": "y"}))])
+    third = ScriptedModel(["unused", "unused", "Done."])
+
+    def choose(request: ModelRequest) -> Resolved | None:
+        return named(third, "c") if len(request.input) > 4 else None
+
+    store = MemoryStore()
+    agent = Agent(
+        first,
+        model_name="a",
+        tools=[look],
+        store=store,
+        middleware=[Route(choose)],
+        retry=Fallback(named(second, "b")),
+    )
+    async with agent.session("chat") as chat:
+        assert (await chat.send("x")).text == "Done."
+    session = await session_in(store)
+    responses = [entry for entry in session.entries if isinstance(entry, ResponseEntry)]
+    assert [entry.request_hash != "" for entry in responses] == [True, True, True]
+    for entry in responses:
+        session.check_request(entry.id)
+    later = ScriptedModel(lambda number: "Again.")
+    again = agent.with_(model=later, middleware=(), store=await crashed(store))
+    async with again.session("chat") as chat:
+        assert (await chat.send("y")).text == "Again."
+        thoughts = [item for item in later.requests[0].input if isinstance(item, Reasoning)]
+    assert [part.text for one in thoughts for part in one.summary] == ["mine"]  # type: ignore[union-attr]

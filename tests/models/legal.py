@@ -81,6 +81,9 @@ def check_openresponses(body: Any) -> None:
     for one in found:
         if one["type"] == "function_call":
             called.append(one["call_id"])
+            assert 0 < len(one["call_id"]) <= 64
+            assert re.fullmatch(r"[A-Za-z0-9_-]+", one["name"])
+            assert one["arguments"].strip()
         if one["type"] == "function_call_output":
             assert one["call_id"] in called
             answered.append(one["call_id"])

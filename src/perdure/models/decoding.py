@@ -161,7 +161,7 @@ class AnswerDecoder:
         """Tell JSON and HTML from a stream: no frame begins as they do."""
         first = data.lstrip()[:1]
         self._empty = not first
-        if first in _PLAIN:
+        if first in PLAIN:
             self._plain = bytearray()
 
     def _feed_plain(self, data: bytes) -> None:
@@ -178,7 +178,8 @@ class AnswerDecoder:
             return StreamEnd([], error)
 
 
-_PLAIN = (b"{", b"[", b"<")
+PLAIN = (b"{", b"[", b"<")
+"""What the first byte of a body is that is no stream; no frame begins so."""
 
 
 def whole_answer(body: bytes, assembler: Assembler) -> list[StreamEvent]:
@@ -208,13 +209,14 @@ def last_response(events: Sequence[StreamEvent]) -> Response:
 
 
 def _bad_answer(body: bytes, error: WireError) -> ModelError:
-    if _stops_in_the_middle(body):
+    if stops_in_the_middle(body):
         return Truncated("the answer stops in the middle")
     why = "" if body.lstrip().startswith(b"<") else f" ({error})"
     return BadBody(f"the answer is no response{why}: {readable(body)}", body=body[:QUOTE])
 
 
-def _stops_in_the_middle(body: bytes) -> bool:
+def stops_in_the_middle(body: bytes) -> bool:
+    """Whether bytes are the beginning of a JSON text."""
     try:
         msgspec.json.decode(body)
     except msgspec.DecodeError as error:

@@ -37,6 +37,7 @@ from perdure.models.client import (
     Timeouts,
 )
 from perdure.models.content import refuse_held
+from perdure.models.decoding import PLAIN, stops_in_the_middle
 from perdure.models.failures import failure, readable
 from perdure.models.heads import Head, head_of, opened
 from perdure.models.losses import Loss, Lost
@@ -177,19 +178,9 @@ def _decoded(body: bytes, decode: Callable[[bytes], T]) -> T:
     try:
         return decode(body)
     except DecodeError as error:
-        if _stops_in_the_middle(body):
+        if stops_in_the_middle(body):
             raise Truncated("the answer stops in the middle") from error
         raise _no_response(body, error) from error
-
-
-def _stops_in_the_middle(body: bytes) -> bool:
-    try:
-        msgspec.json.decode(body)
-    except msgspec.DecodeError as error:
-        return "truncated" in str(error)
-    except UnicodeDecodeError:
-        pass
-    return False
 
 
 def _no_response(body: bytes, error: DecodeError | None = None) -> BadBody:
@@ -321,7 +312,7 @@ class StreamDecoder:
         """Tell JSON and HTML from a stream: no line of a stream begins as they do."""
         first = data.lstrip()[:1]
         self._empty = not first
-        if first in _PLAIN:
+        if first in PLAIN:
             self._plain = bytearray()
 
     def _keep(self, data: bytes, plain: bytearray) -> None:
@@ -358,7 +349,6 @@ def _flat_error(data: bytes) -> ErrorEvent | None:
 _decode_flat_error = msgspec.json.Decoder(_FlatError).decode
 _ENDS = frozenset({ResponseCompleted, ResponseIncomplete, ResponseFailed, ErrorEvent})
 _DONE = b"[DONE]"
-_PLAIN = (b"{", b"[", b"<")
 _CLOSING = (b"}", b"]")  # what no event ends without
 
 

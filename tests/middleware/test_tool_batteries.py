@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from perdure import Agent, ConfigError, Retry, RunFailed, ToolError, tool
-from perdure.errors import Guard, Overloaded
+from perdure.errors import Guard, OutcomeUnknown, Overloaded
+from perdure.log.entries import DispatchEntry
 from perdure.loop import Middleware, NextTool, ToolCallInfo, ToolDispatch, ToolEnd
 from perdure.middleware import Redact, Redactor, ToolCache, ToolLog, ToolRetry
 from perdure.stores.memory import MemoryStore
@@ -17,7 +18,7 @@ from perdure.testing import FakeClock, ScriptedModel, call, fail, turn
 from perdure.testing.scripted import TurnLike
 from perdure.tools import Call, Effect, TypedTool
 from perdure.wire import FunctionCallOutput
-from tests.face.recorded import session_in
+from tests.face.recorded import crashed, session_in
 
 LEAKY = "https://ann:hunter2@host.example/a?key=sk-1&b=2#tok"
 
@@ -60,6 +61,28 @@ async def test_a_call_whose_effect_allows_it_is_run_again_under_its_key(effect: 
     assert output_of(await agent.run("x")) == "worked"
     assert len(keys) == 3
     assert len(set(keys)) == 1
+
+
+async def test_every_attempt_is_in_the_record_and_a_crash_between_two_keeps_the_key() -> None:
+    work, keys = flaky("keyed")
+    store = MemoryStore()
+    agent = Agent(
+        ScriptedModel([call("flaky"), "Done."]),
+        tools=[work],
+        middleware=[ToolRetry(3, backoff=no_wait)],
+        store=store,
+    )
+    async with agent.session("chat") as chat:
+        await chat.send("x")
+    session = await session_in(store)
+    dispatches = [at for at, one in enumerate(session.entries) if isinstance(one, DispatchEntry)]
+    assert len(dispatches) == 3
+
+    later, again = flaky("keyed", failures=0)
+    resumed = agent.with_(tools=[later], store=await crashed(store, dispatches[1] + 1))
+    async with resumed.session("chat") as chat:
+        assert output_of(await chat.continue_()) == "worked"
+    assert again == keys[:1]
 
 
 async def test_a_call_that_may_happen_once_is_never_run_again() -> None:
@@ -311,6 +334,18 @@ async def test_neither_model_nor_record_nor_events_read_a_secret() -> None:  # c
     assert "hunter2" not in str(ends[0].error)
     assert ends[0].error is not None
     assert "hunter2" in str(ends[0].error.__cause__)  # the host's own
+
+
+async def test_what_the_model_is_told_beside_the_error_stays() -> None:
+    @tool
+    async def pays() -> str:
+        """Fail without knowing."""
+        raise OutcomeUnknown(f"lost the connection to {LEAKY}")
+
+    model = ScriptedModel([call("pays"), "Done."])
+    said = output_of(await Agent(model, tools=[pays], middleware=[Redact()]).run("x"))
+    assert "hunter2" not in said
+    assert "may have taken effect" in said
 
 
 async def test_a_models_error_is_redacted_too() -> None:

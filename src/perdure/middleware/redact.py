@@ -6,6 +6,7 @@ credentials stand. What else is secret is said by patterns.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import AsyncGenerator, Iterable
 
@@ -20,8 +21,7 @@ from perdure.loop import (
     ToolResultInfo,
 )
 from perdure.loop.model import close
-from perdure.tools import error_result
-from perdure.wire import ErrorEvent, ErrorPayload, ResponseFailed, StreamEvent
+from perdure.wire import ErrorEvent, ErrorPayload, ResponseFailed, StreamEvent, text_of
 
 REDACTED = "REDACTED"
 
@@ -99,13 +99,13 @@ class Redact(Middleware):
         """Redact what the model and the record read of a failed call."""
         if info.error is None:
             return None
-        said = str(info.error)
-        clean = self._redact(said)
-        if clean == said:
+        said, told = str(info.error), text_of(info.result.output)
+        if self._redact(said) == said and self._redact(told) == told:
             return None
-        error = ToolError(clean)
+        error = ToolError(self._redact(said))
         error.__cause__ = info.error
-        return ToolOverride(result=error_result(error), error=error)
+        result = dataclasses.replace(info.result, output=self._redact(told), original=None)
+        return ToolOverride(result=result, error=error)
 
     async def wrap_model_call(
         self,

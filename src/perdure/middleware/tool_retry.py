@@ -18,9 +18,9 @@ REPEATABLE: frozenset[Effect] = frozenset({"none", "idempotent", "keyed"})
 class ToolRetry(Middleware):
     """Runs a call again that failed, unless its effect is `once` or `transactional`.
 
-    The model sees the last attempt alone; the record has a dispatch for the call, and the tool gets
-    the same idempotency key each time. Arguments that do not fit fail no better a second time and
-    are not tried again.
+    The model sees the last attempt alone; the record has a dispatch for each, and the tool gets the
+    same idempotency key each time. Arguments that do not fit fail no better a second time and are
+    not tried again.
 
     Args:
         attempts: How often a call runs at most; the first one counts.

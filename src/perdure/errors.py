@@ -46,6 +46,8 @@ PerdureError
 │   ├── ToolTimeout (TimeoutError)   the tool outlived its time
 │   ├── OutcomeUnknown               the tool does not know whether it did what it was to do
 │   ├── TransactionRefused           a transactional tool's function did what it must not
+│   ├── SuspendSwallowed             the tool went on after it was told to wait
+│   ├── StepFailed                   a step failed, and the record says so
 │   └── ToolPanic                    the tool raised something else
 ├── LogError                         the log or its store refuses
 │   ├── NoSession (LookupError)      there is no session of this id or name
@@ -74,6 +76,7 @@ PerdureError
 │   ├── NotHalted                    the call's outcome is not unknown
 │   ├── AlreadyResolved              somebody said otherwise before
 │   ├── HaltTooYoung                 the call may still be running
+│   ├── WrongAnswer                  the answer is not of the type that was asked for
 │   └── LeaseExpired                 the driver is not sure of its lease, so it enters no tool
 ├── StateError                       a conversation's state refuses
 │   ├── InvalidState (ValueError)    what was stored is no state
@@ -81,6 +84,7 @@ PerdureError
 │   ├── StateConflict                somebody else saved it meanwhile
 │   ├── StateNotSaved (OSError)      its accessor failed to save it
 │   └── TaskSettled                  a background task had its outcome before
+├── PromptRefused                    a hook refused what the user said; nothing was sent
 ├── Guard                            a policy stops a drive; its text reaches the host alone
 │   └── LoopDetected                 a drive repeated itself until it was stopped
 ├── CallEnded                        a call's handle was used after the call had ended
@@ -644,6 +648,28 @@ class ToolTimeout(ToolError, TimeoutError):
         super().__init__(f"tool {name!r} timed out after {seconds:g} s")
 
 
+class SuspendSwallowed(ToolError):
+    """A tool caught the signal of a wait and went on; what it gave is not taken.
+
+    The signal is no `Exception`: let it pass, and put what has to be tidied up into `finally`.
+    """
+
+    def __init__(self, tool: str) -> None:
+        super().__init__(f"tool {tool!r} went on after it was told to wait; let the signal pass")
+
+
+class StepFailed(ToolError):
+    """A step failed, and the record says so: it is not taken again.
+
+    Attributes:
+        step: Its name.
+    """
+
+    def __init__(self, step: str, why: str) -> None:
+        self.step = step
+        super().__init__(f"step {step!r} failed: {why}")
+
+
 class ToolPanic(ToolError):
     """A tool raised something that is not a `ToolError`.
 
@@ -977,6 +1003,18 @@ class HaltTooYoung(RunError):
         )
 
 
+class WrongAnswer(RunError):
+    """The answer to a question of a call is not of the type that was asked for.
+
+    Attributes:
+        call_id: The call.
+    """
+
+    def __init__(self, run: str, call_id: str, why: str) -> None:
+        self.call_id = call_id
+        super().__init__(run, f"the answer to call {call_id!r} of run {run!r} does not fit: {why}")
+
+
 class LeaseExpired(RunError):
     """The driver is not sure of its lease any more, so it enters no tool (LOG 2.2)."""
 
@@ -1079,6 +1117,18 @@ class LoopDetected(Guard):
         self.streak = streak
         what = f"a {kind} of {name!r}" if name else f"the same {kind}"
         super().__init__(f"the run repeats itself: {what}, {streak} times in a row")
+
+
+class PromptRefused(PerdureError):
+    """A lifecycle hook refused what the user said; nothing was sent.
+
+    Attributes:
+        reason: Why, in the hook's words; empty if it did not say.
+    """
+
+    def __init__(self, reason: str = "") -> None:
+        self.reason = reason
+        super().__init__("the prompt was refused" + (f": {reason}" if reason else ""))
 
 
 class CallEnded(PerdureError, RuntimeError):

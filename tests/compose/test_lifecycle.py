@@ -21,7 +21,7 @@ from perdure.compose import (
     UsageTotals,
     step_count_is,
 )
-from perdure.errors import ConfigError, ServerFailed, Truncated
+from perdure.errors import PromptRefused, ServerFailed, Truncated
 from perdure.loop import Retry
 from perdure.testing import ScriptedModel, attempts, call, error, fail, turn
 from perdure.wire import user
@@ -186,7 +186,7 @@ async def test_a_prompt_may_be_changed_or_refused() -> None:
     await call_model(model, "go", hooks=heard).text()
     assert model.requests[0].input[-1] == user("better")
     heard.prompt = PromptVerdict(rejected="not that")
-    with pytest.raises(ConfigError, match="not that"):
+    with pytest.raises(PromptRefused, match="not that"):
         await call_model(ScriptedModel([]), "go", hooks=heard).text()
     assert heard.told[-1] == "end error"
 

@@ -28,7 +28,7 @@ from perdure.compose import (
 )
 from perdure.errors import ConfigError, EmptyAnswer
 from perdure.loop import ModelRequest
-from perdure.testing import ScriptedModel, TurnLike, attempts, call, item, turn
+from perdure.testing import ScriptedModel, TurnLike, attempts, call, item, reasoning, turn
 from perdure.wire import (
     AllowedTools,
     FunctionChoice,
@@ -336,6 +336,19 @@ async def test_an_empty_message_does_not_travel_with_the_second_request() -> Non
     assert model.requests[2].input == model.requests[1].input
 
 
+async def test_a_thought_alone_is_no_answer_and_earlier_thoughts_travel_again() -> None:
+    model = ScriptedModel(
+        [
+            turn(reasoning("I look."), call("work", {"x": "a"})),
+            attempts(turn(reasoning("Hm.")), "at last"),
+            "at last",
+        ]
+    )
+    assert await call_model(model, "go", tools=[Counter().tool()]).text() == "at last"
+    assert model.requests[2].input == model.requests[1].input
+    assert model.requests[2].input[1].type == "reasoning"
+
+
 async def test_a_strict_run_raises_for_an_empty_answer() -> None:
     model = ScriptedModel([call("work", {"x": "a"}), turn()])
     with pytest.raises(EmptyAnswer):
@@ -638,10 +651,18 @@ async def test_a_model_that_goes_in_circles_is_stopped_and_leaves_a_whole_histor
 
     kept, counter = Kept(), Counter()
     model = ScriptedModel(lambda number: turn(call("work", {"x": "same"}), call("work", "{odd")))
+    ends: list[str] = []
     result = call_model(
-        model, "go", tools=[counter.tool()], state=kept, middleware=[DoomLoop()], max_rounds=None
+        model,
+        "go",
+        tools=[counter.tool()],
+        state=kept,
+        middleware=[DoomLoop()],
+        max_rounds=None,
+        hooks={"SessionEnd": lambda payload, context: ends.append(payload.reason)},
     )
     await result.text()
+    assert ends == ["doom_loop"]
     assert len(model.requests) == 6
     assert counter.ran == ["same", "same"]
     assert kept.status() == "complete"

@@ -42,7 +42,15 @@ from perdure.compose.stops import StepResult, cost_of
 from perdure.compose.streams import RunLog
 from perdure.compose.tasks import LiveTask, Tasks
 from perdure.compose.turns import ToolCall, TurnContext, settled
-from perdure.errors import Aborted, ConfigError, EmptyAnswer, PerdureError, StateNotSaved
+from perdure.errors import (
+    Aborted,
+    ConfigError,
+    EmptyAnswer,
+    LoopDetected,
+    PerdureError,
+    PromptRefused,
+    StateNotSaved,
+)
 from perdure.log import Recording
 from perdure.loop import (
     CallIds,
@@ -65,8 +73,6 @@ from perdure.wire import (
     Request,
     Response,
 )
-
-REFUSED_PROMPT = "the prompt was refused"
 
 
 class Run:
@@ -110,6 +116,8 @@ class Run:
         self._aborted: str | None = None
         self._session_open = False
         self._told = 0
+        self._left_out: frozenset[int] = frozenset()
+        """By identity; the transcript keeps the items alive."""
         self._call_ids: CallIds | None = None
         self.ledger = self._new_ledger(0)
         self.tasks = self._new_tasks(())
@@ -224,6 +232,7 @@ class Run:
         end = await self._drive(opened)
         if self._wants_retry(end):
             self.retrying = True
+            self._left_out = frozenset(map(id, self._empty_tail()))
             end = await self._drive(Opened(Opening()))
         self._check_answer(end)
         if self.spec.on_run_end == "drain":
@@ -295,7 +304,7 @@ class Run:
             return opened
         verdict = await self.spec.lifecycle.user_prompt(self.session_id, said)
         if verdict.rejected is not None:
-            raise ConfigError(f"{REFUSED_PROMPT}: {verdict.rejected}".rstrip(": "))
+            raise PromptRefused(verdict.rejected)
         return opened if verdict.text is None else replace_prompt(opened, verdict.text)
 
     async def _resolve_context(self) -> None:
@@ -363,8 +372,17 @@ class Run:
         )
 
     def _keeps(self, item: Item) -> bool:
-        """Whether a request carries an item; an empty answer that is asked for again is not."""
-        return self.spec.keep(item) and not (self.retrying and is_empty_item(item))
+        """Whether a request carries an item; not an empty answer that is asked for again."""
+        return id(item) not in self._left_out and self.spec.keep(item)
+
+    def _empty_tail(self) -> list[Item]:
+        """What the last answer left at the end of the transcript, which says nothing."""
+        tail: list[Item] = []
+        for item in reversed(self.transcript.snapshot()):
+            if not is_empty_item(item):
+                break
+            tail.append(item)
+        return tail
 
     # --- what is told ----------------------------------------------------------------------
 
@@ -537,6 +555,8 @@ class Run:
             return "user" if isinstance(error, Aborted) else "error"
         if self.interrupted_by:
             return "user"
+        if self.end is not None and isinstance(self.end.error, LoopDetected):
+            return "doom_loop"
         return "max_turns" if self.stopped or self.halted else "complete"
 
 

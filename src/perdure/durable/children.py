@@ -18,6 +18,7 @@ from perdure.durable.driver import Control, Driving, drive_until_rest
 from perdure.durable.state import CHILD, CUT, RunState, read_run, state_of, waiting_calls
 from perdure.errors import InvalidArguments, LogError, NoSession, Suspend, ToolError
 from perdure.log import (
+    AnyEntry,
     Draft,
     Header,
     Origin,
@@ -25,10 +26,12 @@ from perdure.log import (
     RunIdentity,
     Session,
     Summary,
+    View,
     go_on,
     new_header,
     subsession_id,
 )
+from perdure.log.entries import Json
 from perdure.log.ids import ParentRef
 from perdure.log.recorded_bodies import input_draft
 from perdure.log.recorder import Recorder
@@ -48,6 +51,9 @@ PARAMETERS: Mapping[str, object] = MappingProxyType(
         "additionalProperties": False,
     }
 )
+
+RUN_AGAIN = "perdure:run_again"
+"""Names, in a child's session, the decision of its parent that the call runs once more."""
 
 
 class AgentTool:
@@ -118,6 +124,34 @@ class AgentTool:
             await parent.store.read(child)
         except NoSession:
             await self._create(parent, call, child)
+        recording = await self._going_on(parent, child)
+        decision = _decided_again(parent.view, call.id)
+        if decision and not _took(recording.session, decision):
+            return await self._again(parent, recording, call, decision)
+        return recording
+
+    async def _again(
+        self, parent: Recording, child: Recording, call: Call, decision: str
+    ) -> Recording:
+        """Take up a decision that the call runs once more (LOG 5.9).
+
+        A child that has ended begins anew, with a root of its own beside the first; any other goes
+        on. Either way an entry of the child names the decision, so that it counts once.
+        """
+        if child.view.closed is None:
+            await child.append(Draft("custom", {"ns": RUN_AGAIN, "data": {"decision": decision}}))
+            return child
+        entry = self._task(call, {RUN_AGAIN: decision})
+        await parent.store.append(
+            child.session.id,
+            child.session.version,
+            parent.lease.fence,
+            [entry],
+            summary=Summary(status="idle", leaf=entry.id),
+        )
+        return await self._going_on(parent, child.session.id)
+
+    async def _going_on(self, parent: Recording, child: str) -> Recording:
         driven = self.driven
         return await go_on(
             parent.store,
@@ -129,23 +163,29 @@ class AgentTool:
         )
 
     async def _create(self, parent: Recording, call: Call, child: str) -> None:
-        driven, now = self.driven, timestamp(self.driven.clock.wall())
-        draft = input_draft(user(_task_of(call.arguments)), driven.keep)
-        entry = seal(salted(draft, driven.ids), None, now)
+        entry = self._task(call)
         await parent.store.create(
-            self._header(parent, call, child, now),
+            self._header(parent, call, child, entry.ts),
             batch=[entry],
             fence=parent.lease.fence,
             summary=Summary(status="idle", leaf=entry.id),
         )
 
+    def _task(self, call: Call, members: Json | None = None) -> AnyEntry:
+        """The first entry of a child's path."""
+        draft = input_draft(user(_task_of(call.arguments)), self.driven.keep)
+        draft.body |= members or {}
+        return seal(salted(draft, self.driven.ids), None, timestamp(self._now()))
+
     def _header(self, parent: Recording, call: Call, child: str, now: str) -> Header:
         run = parent.session.header.run
+        env = parent.view.env
         return new_header(
             child,
             now,
             run=RunIdentity(id=f"{run.id}>{call.id}", kind=CHILD) if run is not None else None,
             agent=self.driven.name,
+            cwd=(env.cwd if env is not None else "") or parent.session.header.cwd,
             origin=Origin(parent.session.id),
             spawned_by=call.id,
             root=parent.lease.root,
@@ -199,6 +239,19 @@ def _recording_of(call: Call) -> Recording | None:
     port = call.port
     ledger = port.ledger if isinstance(port, LoopPort) else None
     return ledger.recording if isinstance(ledger, Recorder) else None
+
+
+def _decided_again(parent: View, call_id: str) -> str:
+    """The last decision of somebody that a call runs once more; empty if there is none."""
+    call = parent.calls.named(call_id)
+    decisions = reversed(call.decisions) if call is not None else ()
+    return next((one.id for one in decisions if one.run_again), "")
+
+
+def _took(child: Session, decision: str) -> bool:
+    """Whether a child took up a decision that its call runs once more."""
+    name = decision.encode()
+    return any(name in entry.line for entry in child.entries)
 
 
 async def _give_up(child: Recording, status: str) -> None:

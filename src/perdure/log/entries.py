@@ -171,6 +171,8 @@ class DecisionEntry(Entry, frozen=True, kw_only=True, tag="decision"):
     """What a suspended call's tool waits for."""
     who: str = field(default="", name="perdure:who")
     """Who decided, by name."""
+    run_again: bool = field(default=False, name="perdure:run_again")
+    """Somebody accepted that a call which may have run runs once more."""
     evidence: Raw = field(default=Raw(b""), name="perdure:evidence")
     """What the decision rests on; empty if nobody said."""
 

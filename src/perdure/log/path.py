@@ -14,6 +14,7 @@ from perdure.log.drives import DrivesFold
 from perdure.log.entries import (
     AnyEntry,
     ClosedEntry,
+    EnvEntry,
     InfoEntry,
     ResponseEntry,
 )
@@ -48,6 +49,8 @@ class View:
         """The end of the run (LOG 4.2)."""
         self.name = ""
         """What the last info entry calls the session."""
+        self.env: EnvEntry | None = None
+        """Where the work happens; None while nobody said."""
 
     def follow(self, entry: AnyEntry) -> None:
         """Go on to the next entry of the path."""
@@ -62,6 +65,8 @@ class View:
             self.closed = self.closed or entry
         elif isinstance(entry, InfoEntry):
             self.name = entry.name
+        elif isinstance(entry, EnvEntry):
+            self.env = entry
         self._entries.append(entry)
         self._own = self._own or entry.id == self._base
 

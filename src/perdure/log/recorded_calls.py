@@ -138,6 +138,8 @@ class CallTracks:
         reason = decision.reason or (RUN_AGAIN if track.may_have_run and not track.held else "")
         track.held, track.released, track.arguments = False, True, event.arguments
         more = {**rewritten, **_provenance(decision.provenance)}
+        if decision.run_again:
+            more["perdure:run_again"] = True
         return [_decision(track, "proceed", by, reason, more)]
 
     def dispatch(self, event: ToolDispatch) -> list[Draft]:
@@ -170,12 +172,16 @@ class CallTracks:
 
     def _link(self, event: ToolDispatch) -> list[Draft]:
         """The link to the session of a sub-agent, which stands before its call's dispatch."""
-        if not event.subsession or event.call_id in self._linked:
+        if not event.subsession:
             return []
-        self._linked.add(event.call_id)
-        child = subsession_id(self._session, event.call_id)
-        body = {"rel": SUBSESSION, "session": child, "call_id": event.call_id}
-        return [Draft("link", body)]
+        return self.link_again(event.call_id, subsession_id(self._session, event.call_id))
+
+    def link_again(self, call_id: str, child: str) -> list[Draft]:
+        """The link to a session that a call's output came from, unless the path has it."""
+        if call_id in self._linked:
+            return []
+        self._linked.add(call_id)
+        return [_link(call_id, child)]
 
     def dispatch_of(self, call_id: str) -> str:
         """The entry of the last dispatch that this recorder wrote for a call; empty if none."""
@@ -239,6 +245,10 @@ def _decision(
     optional = {"by": by, "reason": reason, **args}
     given = {name: value for name, value in optional.items() if value not in ("", None)}
     return Draft("decision", {**track.name, "verdict": verdict, **given})
+
+
+def _link(call_id: str, child: str) -> Draft:
+    return Draft("link", {"rel": SUBSESSION, "session": child, "call_id": call_id})
 
 
 def _provenance(said: Provenance | None) -> Json:

@@ -35,8 +35,10 @@ from perdure.log.recorded_bodies import (
 )
 from perdure.log.recorded_calls import CallTracks
 from perdure.log.recorded_requests import RequestLog, base_hash, trigger_json
+from perdure.log.resuming import Came, where_from
 from perdure.log.writing import Draft
 from perdure.loop import (
+    Answer,
     Event,
     Hidden,
     ItemEnd,
@@ -542,14 +544,22 @@ class Recorder:
         self._write_output(event, self._landed.pop(item.call_id, None))
         self._requests.add(item)
 
+    def _came(self, answer: Answer | None) -> Came:
+        """Where an output comes from that another branch, or a fork's origin, has already."""
+        if answer is None or not answer.origin:
+            return Came()
+        return where_from(self.appender.session, answer.call_id, answer.origin)
+
     def _write_output(self, event: ItemEnd, landed: ToolEnd | None) -> None:
         item = event.item
         if not isinstance(item, FunctionCallOutput):
             return
-        before = self._calls.before_output(item, event.answer)
+        came = self._came(event.answer)
+        links = self._calls.link_again(item.call_id, came.child) if came.child else []
+        before = [*links, *self._calls.before_output(item, event.answer)]
         source = original_output(landed) if landed is not None else item
         leaf = self.leaves.get(item.call_id)
-        parents = (leaf,) if leaf is not None else ()
+        parents = (leaf,) if leaf is not None else came.parents
         draft = Draft("item", {"item": Raw(encode(source))}, parents=parents)
         if event.hidden:
             draft.body["visible"] = False

@@ -8,6 +8,7 @@ the queues are read from it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from msgspec import Raw
 
@@ -18,10 +19,11 @@ from perdure.log.entries import (
     CustomEntry,
     DispatchEntry,
     ItemEntry,
+    LinkEntry,
     QueuedEntry,
     ResponseEntry,
 )
-from perdure.log.ids import ENVELOPE
+from perdure.log.ids import ENVELOPE, ParentRef
 from perdure.log.path import View
 from perdure.log.recorded_bodies import CUT, HIDDEN_ITEM, Owed, owed_draft
 from perdure.log.session import Session
@@ -38,6 +40,10 @@ from perdure.wire import FunctionCallOutput, Item, encode, function_call_output
 
 CUT_OFF = "cut off: closed on resume"
 """Why a drive that a crash left open ended."""
+
+RAN_HERE = "ran on a branch the rebase left"
+RAN_THERE = "ran in the session this one forks"
+"""Why a call is answered with an output that it has off the path."""
 
 _HIDDEN_MARKS = (f'"{HIDDEN_ITEM}"'.encode(), b'"agentturn:response_id"')
 """What marks an item that no model is shown, in perdure's name and in the one it is read from."""
@@ -251,7 +257,7 @@ def _pending(call: Call, session: Session, tools: ToolSet) -> PendingCall:
         effect=_effect(last),
         idempotency_key=call.key,
         arguments=None if handed == own else handed,
-        ran=_ran(call, session),
+        ran=ran.output if (ran := _ran(call, session)) is not None else None,
         session=session.id,
         attempted_at=wall_of(last.ts) if last is not None else None,
         refused=call.reason if state == "rejected" else "",
@@ -279,7 +285,14 @@ def _effect(dispatch: DispatchEntry | None) -> Effect | None:
     return effect if is_effect(effect) else None
 
 
-def _ran(call: Call, session: Session) -> FunctionCallOutput | None:
+class _Ran(NamedTuple):
+    """An output that a call has off the path, and the session that has it."""
+
+    output: FunctionCallOutput
+    session: str
+
+
+def _ran(call: Call, session: Session) -> _Ran | None:
     """The output it has where it ran, off the path; not one that somebody gave in its place.
 
     What a transactional call did stands with its output, on whatever branch that is (LOG 6).
@@ -292,7 +305,7 @@ def _ran(call: Call, session: Session) -> FunctionCallOutput | None:
         for entry in other.entries:
             found = _output_of(entry, call.call_id)
             if found is not None and not _was_answered(other, entry, call):
-                return found
+                return _Ran(found, other.id)
     return None
 
 
@@ -305,6 +318,36 @@ def _output_of(entry: AnyEntry, call_id: str) -> FunctionCallOutput | None:
         return None
     same = isinstance(item, FunctionCallOutput) and item.call_id == call_id
     return item if same and isinstance(item, FunctionCallOutput) else None
+
+
+class Came(NamedTuple):
+    """Where an output that stands on another branch came from."""
+
+    parents: tuple[ParentRef, ...] = ()
+    """What converges in it: the last entry of a sub-agent's session."""
+    child: str = ""
+    """The session that its call is linked to."""
+
+
+def where_from(session: Session, call_id: str, origin: str) -> Came:
+    """The provenance of a call's output that is taken over to the session's path.
+
+    Args:
+        session: The session.
+        call_id: The call.
+        origin: The session that has the output: this one, or one that it was forked from. Only a
+            link of this one is told: what another is linked to is told there.
+    """
+    for other in (session, *session.origins):
+        if other.id != origin:
+            continue
+        outputs = [e for e in other.entries if _output_of(e, call_id) is not None]
+        links = [e for e in other.entries if isinstance(e, LinkEntry) and e.call_id == call_id]
+        return Came(
+            outputs[0].parents if outputs else (),
+            links[-1].session if links and other is session else "",
+        )
+    return Came()
 
 
 def _was_answered(session: Session, output: AnyEntry, call: Call) -> bool:
@@ -339,9 +382,12 @@ def _replay(call: Call, session: Session, tools: ToolSet, on_unknown: OnUnknown)
         return outcome_unknown(call.call_id, by="policy", reason=call.reason)
     ran = _ran(call, session)
     if ran is not None:
-        reason = "ran on a branch the rebase left"
         return Answer(
-            call_id=call.call_id, output=ran, by="policy", reason=reason, origin=session.id
+            call_id=call.call_id,
+            output=ran.output,
+            by="policy",
+            reason=RAN_HERE if ran.session == session.id else RAN_THERE,
+            origin=ran.session,
         )
     again = run_again(call, tools.get(call.call.name))
     return None if again.output is not None and on_unknown == "halt" else again

@@ -40,6 +40,8 @@ class ToolDecision(msgspec.Struct, frozen=True, kw_only=True):
     """End the drive after this batch."""
     by: Decider | None = None
     """Who decided; nobody named is read as a policy."""
+    run_again: bool = False
+    """Somebody accepted that a call which may have run runs once more."""
     provenance: Provenance | None = None
     """How it came, if it came from outside the drive."""
 

@@ -209,6 +209,7 @@ def _approved(answer: Answer, pending: PendingCall) -> Approved:
             reason=answer.reason,
             arguments=arguments,
             by=answer.by,
+            run_again=answer.run_again and answer.by != "policy",
             provenance=answer.provenance,
         )
     return Approved(

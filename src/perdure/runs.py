@@ -24,8 +24,11 @@ from perdure.durable import (
     tell_approve,
     tell_cancel,
     tell_deny,
+    tell_reply,
     tell_resolve,
     tell_retry,
+    tell_signal,
+    tell_step,
     waiting_calls,
 )
 from perdure.errors import ConfigError
@@ -209,6 +212,8 @@ class Runs:
         call_id: str,
         *,
         output: str | None = None,
+        step: str = "",
+        value: object = None,
         never_ran: bool = False,
         evidence: object = None,
         min_age: float | None = None,
@@ -216,13 +221,15 @@ class Runs:
         session: str = "",
         reason: str = "",
     ) -> None:
-        """Say what came of a halted call: its output, or that it never ran.
+        """Say what came of a halted call, or of a step of it: what it gave, or that it never ran.
 
         Args:
             run_id: The run.
             call_id: The call, as `pending` names it.
             output: What its tool gave.
-            never_ran: Its tool was never entered, so it is run again.
+            step: The step of the call that halted, if it is one.
+            value: With `step`: any JSON value, what the step gave.
+            never_ran: Its tool was never entered, or the step never taken, so it is done again.
             evidence: Any JSON value: what the word rests on.
             min_age: With `never_ran`: seconds after which its tool has ended for certain. A tool
                 with a timeout needs no word.
@@ -239,17 +246,82 @@ class Runs:
             ConfigError: Not exactly one of `output` and `never_ran` is given, or nobody knows how
                 long the tool may take.
         """
+        target = Target(run_id, call_id, session)
+        if step:
+            await tell_step(
+                self._opened(),
+                target,
+                Said(by, reason),
+                step,
+                clock=self._clock,
+                value=value,
+                never_ran=never_ran,
+                evidence=evidence,
+                min_age=min_age,
+            )
+            return
         if (output is None) != never_ran:
             raise ConfigError("a resolution is either output=..., or never_ran=True")
         await tell_resolve(
             self._opened(),
-            Target(run_id, call_id, session),
+            target,
             Said(by, reason),
             clock=self._clock,
             output=output,
             evidence=evidence,
             min_age=min_age,
         )
+
+    async def signal(
+        self, run_id: str, name: str, value: object = None, *, by: str = "", session: str = ""
+    ) -> None:
+        """Tell a run that something happened, for the calls that wait for it, now or later.
+
+        Args:
+            run_id: The run.
+            name: What happened; the first signal of a name stands.
+            value: Any JSON value, which whoever waits gets.
+            by: Who says so.
+            session: For calls of a sub-agent: its session, as `pending` names it.
+
+        Raises:
+            NoRun: There is no such run.
+            RunFinished: It is over.
+            AlreadyResolved: The signal came before, with another value.
+            ToolError: The value is not JSON.
+        """
+        await tell_signal(self._opened(), Target(run_id, "", session), Said(by), name, value)
+
+    async def answer(
+        self,
+        run_id: str,
+        call_id: str,
+        key: str,
+        value: object,
+        *,
+        by: str = "",
+        session: str = "",
+    ) -> None:
+        """Answer a question that a call asks.
+
+        Args:
+            run_id: The run.
+            call_id: The call, as `pending` names it.
+            key: The question's.
+            value: Any JSON value of the type that was asked for.
+            by: Who answers.
+            session: For a call of a sub-agent: its session, as `pending` names it.
+
+        Raises:
+            NoRun: There is no such run.
+            RunFinished: It is over.
+            NotHeld: The call does not ask this.
+            AlreadyResolved: Somebody answered otherwise.
+            WrongAnswer: The answer is not of the type that was asked for.
+            ToolError: The value is not JSON.
+        """
+        target = Target(run_id, call_id, session)
+        await tell_reply(self._opened(), target, Said(by), key, value)
 
     async def cancel(self, run_id: str, *, reason: str = "", by: str = "") -> None:
         """Stop a run for good. When it returns, nothing with an effect begins any more.

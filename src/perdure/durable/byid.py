@@ -127,7 +127,7 @@ async def _wind_down(task: asyncio.Task[Rested], driven: Driven) -> None:
 
 
 async def _driven(driven: Driven, recording: Recording, driving: Driving) -> Rested:
-    recording.keep_lease()
+    recording.keep_lease(max_stall=driven.max_stall)
     try:
         return await drive_until_rest(driven, recording, driving)
     except LOST:  # the record says what became of the run

@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Sequence
 
 import msgspec
+from msgspec import Raw
 
 from perdure.durable.messages import (
     Approve,
@@ -17,14 +18,17 @@ from perdure.durable.messages import (
     Deny,
     Late,
     NotStarted,
+    Reply,
     Resolve,
     Retry,
+    Signal,
     Told,
     decode_told,
 )
+from perdure.durable.replies import fault_in
 from perdure.log import Call, Draft, Message, View
 from perdure.log.context import item_of
-from perdure.log.entries import MESSAGE, ItemEntry
+from perdure.log.entries import MESSAGE, ItemEntry, Json
 from perdure.log.timestamps import wall_of
 from perdure.loop import Answer, Provenance, answer_with, approve, deny
 from perdure.tools import arguments_digest
@@ -83,6 +87,12 @@ def _take(authority: Authority, message: Message, told: Told | None, taken: Take
             return ""
         case Retry():
             return _retry(authority.view, message, told, taken)
+        case Signal():
+            return _signal(authority.view, message, told, taken)
+        case Reply():
+            return _reply(authority.view, message, told, taken)
+        case Resolve() if told.step:
+            return _resolved_step(authority, message, told, taken)
         case NotStarted():
             return _not_started(authority.view, message, told, taken)
         case _:
@@ -219,6 +229,66 @@ def _late(call: Call, told: Late, message: str) -> Answer | str:
 def _was_answered(call: Call, reason: str) -> bool:
     """Whether a crash left an answer without the output that follows it (LOG 1.4)."""
     return call.state == "answered" and call.reason == reason
+
+
+# --- steps and waits -----------------------------------------------------------------------------
+
+
+def _signal(view: View, message: Message, told: Signal, taken: Taken) -> str:
+    if told.name in view.work.signals:
+        return f"the signal {told.name!r} came before"
+    body: Json = {"name": told.name, "value": told.value, "perdure:who": told.who}
+    taken.drafts.append(Draft("perdure:signal", _named(message, body)))
+    return ""
+
+
+def _reply(view: View, message: Message, told: Reply, taken: Taken) -> str:
+    call = view.calls.open.get(told.call_id)
+    waits = view.work.of(call.entry).open_waits if call is not None else []
+    begin = next((one.begin for one in waits if one.begin.id == told.begin), None)
+    if call is None or begin is None:
+        return f"call {told.call_id!r} does not wait for this answer any more"
+    if fault := fault_in(call, begin.name, bytes(told.value).decode()):
+        return fault
+    body: Json = {
+        "call_id": call.call_id,
+        "target": call.entry,
+        "phase": "end",
+        "kind": begin.kind,
+        "name": begin.name,
+        "outcome": "answer",
+        "value": told.value,
+        "perdure:who": told.who,
+    }
+    taken.drafts.append(Draft("perdure:wait", _named(message, body)))
+    return ""
+
+
+def _resolved_step(authority: Authority, message: Message, told: Resolve, taken: Taken) -> str:
+    view = authority.view
+    call = view.calls.open.get(told.call_id)
+    step = view.work.of(call.entry).steps.get(told.step) if call is not None else None
+    if call is None or step is None or not step.is_open or step.start is None:
+        return f"step {told.step!r} of call {told.call_id!r} is not halted"
+    if step.start.id != told.dispatch:
+        return f"step {told.step!r} of call {told.call_id!r} was taken again since"
+    body: Json = {
+        "call_id": call.call_id,
+        "target": call.entry,
+        "phase": "end" if told.output is not None else "void",
+        "name": told.step,
+        "effect": step.start.effect,
+        "result": Raw(told.output.encode()) if told.output is not None else "",
+        "perdure:who": told.who,
+        "perdure:evidence": Raw(told.evidence.encode()) if told.evidence else "",
+    }
+    taken.drafts.append(Draft("perdure:step", _named(message, body)))
+    return ""
+
+
+def _named(message: Message, body: Json) -> Json:
+    """A body with the message that it came of, without what is empty."""
+    return {**{name: value for name, value in body.items() if value != ""}, MESSAGE: message.id}
 
 
 # --- what is written outside a drive -------------------------------------------------------------

@@ -46,6 +46,11 @@ class Driven(Protocol):
         ...
 
     @property
+    def max_stall(self) -> float:
+        """Seconds for which the event loop may be blocked and still keep the lease."""
+        ...
+
+    @property
     def wind_down(self) -> float:
         """Seconds that a cancelled caller waits for its run to end."""
         ...

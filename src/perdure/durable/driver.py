@@ -191,6 +191,7 @@ async def _outlook(driven: Driven, recording: Recording, begun: int) -> Outlook:
             recording.store,
             recording.view,
             tools,
+            driven.clock.wall(),
             lambda entry: recording.session.place(entry) >= begun,
         ),
     )
@@ -240,9 +241,15 @@ async def _watching(recording: Recording, handle: DriveHandle, poll: float) -> A
     task = asyncio.get_running_loop().create_task(
         _watch(recording, handle, poll), name=f"perdure-watch-{recording.session.id}"
     )
+    held = recording.held
+    first = held.on_lost is None  # a child's end comes with that of its root's drive
+    if first:
+        held.on_lost = handle.abort
     try:
         yield
     finally:
+        if first:
+            held.on_lost = None
         task.cancel()
         await asyncio.wait([task])
 

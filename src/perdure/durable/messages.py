@@ -51,8 +51,10 @@ class Resolve(_Told, frozen=True, kw_only=True, omit_defaults=True, tag="resolve
     call_id: str
     dispatch: str
     """The dispatch entry whose outcome is told."""
+    step: str = ""
+    """The step of the call that it is about; `dispatch` is then the entry of its start."""
     output: str | None = None
-    """What the tool gave; None if it never ran."""
+    """What the tool gave, or the JSON that the step gave; None if it never ran."""
     evidence: str = ""
     """JSON text: what the word rests on."""
     min_age: float = 0.0
@@ -68,6 +70,22 @@ class Retry(_Told, frozen=True, kw_only=True, omit_defaults=True, tag="retry"):
 
     end: str
     """The run-end entry it answers."""
+
+
+class Signal(_Told, frozen=True, kw_only=True, omit_defaults=True, tag="signal"):
+    """Something happened that calls of the run may wait for; the first of a name stands."""
+
+    name: str
+    value: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class Reply(_Told, frozen=True, kw_only=True, omit_defaults=True, tag="reply"):
+    """What somebody answers to a question of a call."""
+
+    call_id: str
+    begin: str
+    """The entry with which the wait for it began."""
+    value: msgspec.Raw
 
 
 class Late(_Told, frozen=True, kw_only=True, omit_defaults=True, tag="late"):
@@ -87,7 +105,7 @@ class NotStarted(_Told, frozen=True, kw_only=True, omit_defaults=True, tag="not_
     fence: str
 
 
-Told: TypeAlias = Approve | Deny | Resolve | Cancel | Retry | Late | NotStarted
+Told: TypeAlias = Approve | Deny | Resolve | Cancel | Retry | Signal | Reply | Late | NotStarted
 
 _DECODER: msgspec.json.Decoder[Told] = msgspec.json.Decoder(Told)
 
@@ -130,6 +148,10 @@ def _subject(told: Told) -> str:
             return f"resolve/{told.dispatch}"
         case Retry():
             return f"retry/{told.end}"
+        case Signal():
+            return f"signal/{told.name}"
+        case Reply():
+            return f"reply/{told.begin}"
         case Late():
             return f"late/{told.dispatch}"
         case NotStarted():

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from msgspec import Raw
+
 from perdure.clock import Clock, Ids
 from perdure.durable.cancelling import cancel_children, cancel_run
 from perdure.durable.consuming import (
@@ -23,12 +25,15 @@ from perdure.durable.messages import (
     Approve,
     Cancel,
     Deny,
+    Reply,
     Resolve,
     Retry,
+    Signal,
     Told,
     decode_told,
     message_of,
 )
+from perdure.durable.replies import fault_in
 from perdure.durable.state import find_run, read_run
 from perdure.errors import (
     AlreadyResolved,
@@ -41,10 +46,12 @@ from perdure.errors import (
     NotHeld,
     RunError,
     RunFinished,
+    WrongAnswer,
 )
 from perdure.log import Call, Session, Store, View, go_on
 from perdure.log.context import item_of
 from perdure.log.entries import ItemEntry
+from perdure.log.timestamps import wall_of
 from perdure.tools import arguments_digest, parse_arguments
 from perdure.tools.result import json_text
 from perdure.wire import FunctionCallOutput
@@ -166,6 +173,121 @@ async def tell_resolve(
         min_age=age,
     )
     await _put(store, target, session, told)
+
+
+async def tell_step(
+    store: Store,
+    target: Target,
+    said: Said,
+    step: str,
+    *,
+    clock: Clock,
+    value: object = None,
+    never_ran: bool = False,
+    evidence: object = None,
+    min_age: float | None = None,
+) -> None:
+    """Say what came of a step of a call that may have run.
+
+    Args:
+        store: Where the run is.
+        target: The call.
+        said: Who says so, and why.
+        step: The name of the step.
+        clock: What the age is read from.
+        value: Any JSON value: what the step gave.
+        never_ran: It never ran, so it is taken again.
+        evidence: Any JSON value: what the word rests on.
+        min_age: For one that never ran: seconds after which it has ended for certain.
+
+    Raises:
+        NoRun: There is no such run.
+        RunFinished: It is over.
+        NotHalted: The step's outcome is not unknown.
+        AlreadyResolved: Somebody said otherwise.
+        HaltTooYoung: The step may still be running.
+        ConfigError: Nobody knows how long the step may take.
+        ToolError: A value is not JSON.
+    """
+    least = _age(min_age)
+    session, view = await _open(store, target)
+    call = view.calls.open.get(target.call_id)
+    taken = view.work.of(call.entry).steps.get(step) if call is not None else None
+    if taken is None or not taken.is_open or taken.start is None:
+        raise NotHalted(target.run_id, target.call_id, f"step {step!r} is not open")
+    if never_ran:
+        if min_age is None:
+            raise ConfigError("say with min_age after how many seconds the step has ended")
+        age = (clock.wall() - wall_of(taken.start.ts)) / 1e9
+        if age < least or age < 0:
+            raise HaltTooYoung(target.run_id, target.call_id, age, least)
+    told = Resolve(
+        who=said.who,
+        reason=said.reason,
+        call_id=target.call_id,
+        step=step,
+        dispatch=taken.start.id,
+        output=None if never_ran else json_text(value),
+        evidence=json_text(evidence) if evidence is not None else "",
+        min_age=least,
+    )
+    await _put(store, target, session, told)
+
+
+async def tell_signal(store: Store, target: Target, said: Said, name: str, value: object) -> None:
+    """Tell a run that something happened; the first signal of a name stands.
+
+    Raises:
+        NoRun: There is no such run.
+        RunFinished: It is over.
+        AlreadyResolved: The signal came before, with another value.
+        ToolError: The value is not JSON.
+    """
+    session, view = await _open(store, target)
+    told = Signal(who=said.who, reason=said.reason, name=name, value=Raw(_json(value)))
+    before = view.work.signals.get(name)
+    if before is not None:
+        if bytes(before.value) != bytes(told.value):
+            raise AlreadyResolved(target.run_id, name, bytes(before.value).decode())
+        return
+    await _put(store, target, session, told)
+
+
+async def tell_reply(store: Store, target: Target, said: Said, key: str, value: object) -> None:
+    """Answer a question of a call.
+
+    Raises:
+        NoRun: There is no such run.
+        RunFinished: It is over.
+        NotHeld: The call does not ask this.
+        AlreadyResolved: Somebody answered otherwise.
+        WrongAnswer: The answer is not of the type that was asked for.
+        ToolError: The value is not JSON.
+    """
+    session, view = await _open(store, target)
+    call = view.calls.open.get(target.call_id)
+    waits = view.work.of(call.entry).waits if call is not None else {}
+    wait = waits.get(("interrupt", key))
+    if call is None or wait is None:
+        raise NotHeld(target.run_id, target.call_id, f"it does not ask {key!r}")
+    if wait.end is not None:
+        if bytes(wait.end.value) != _json(value):
+            raise AlreadyResolved(target.run_id, target.call_id, bytes(wait.end.value).decode())
+        return
+    if fault := fault_in(call, key, json_text(value)):
+        raise WrongAnswer(target.run_id, target.call_id, fault)
+    told = Reply(
+        who=said.who,
+        reason=said.reason,
+        call_id=target.call_id,
+        begin=wait.begin.id,
+        value=Raw(_json(value)),
+    )
+    await _put(store, target, session, told)
+
+
+def _json(value: object) -> bytes:
+    return json_text(value).encode()
 
 
 async def tell_retry(store: Store, run_id: str, said: Said) -> None:

@@ -20,6 +20,7 @@ from perdure.log.entries import (
     ItemEntry,
     Json,
     NotStartedEntry,
+    StepEntry,
 )
 from perdure.wire import FunctionCall, FunctionCallOutput, Item
 
@@ -57,6 +58,8 @@ class Call:
     """The same, as it was at the last dispatch."""
     waits: bool = False
     """The last decision holds it, and no dispatch follows."""
+    open_steps: set[str] = dataclasses.field(default_factory=set[str])
+    """Its `once` steps that may have run, and nobody knows what came of them (LOG 5.5)."""
     tries: int = 0
     """How often it was dispatched since anybody but a policy said so, or since it was held."""
     voided: set[str] = dataclasses.field(default_factory=set[str])
@@ -201,6 +204,8 @@ class CallsFold:
                 return self._dispatch(entry)
             case NotStartedEntry():
                 return self._void(entry)
+            case StepEntry():
+                return self._step(entry)
             case _:
                 return None
 
@@ -241,6 +246,14 @@ class CallsFold:
             call.tries += 1
             call.waits = call.decided_since = False
         return call
+
+    def _step(self, entry: StepEntry) -> Call | None:
+        call = self._by_entry.get(entry.target)
+        if call is not None and entry.phase == "start" and entry.effect == "once":
+            call.open_steps.add(entry.name)
+        elif call is not None:
+            call.open_steps.discard(entry.name)
+        return None  # a step is no action of its call that a foreign reader knows
 
     def _void(self, entry: NotStartedEntry) -> Call | None:
         call = self._latest.get(entry.call_id)

@@ -311,9 +311,50 @@ class StepEntry(Entry, frozen=True, kw_only=True, tag="perdure:step"):
     type: ClassVar[Literal["perdure:step"]] = "perdure:step"
     call_id: str = ""
     target: str = ""
+    """The call's item."""
     phase: str = ""
+    """`start`: it is about to run. `end`: it ran, or failed for certain. `void`: it never ran."""
     name: str = ""
     effect: str = ""
+    idempotency_key: str = ""
+    """Of a start."""
+    result: Raw = Raw(b"")
+    """Of an end: what it gave, as JSON; empty if it failed."""
+    error: str = ""
+    """Of an end: why it failed."""
+    who: str = field(default="", name="perdure:who")
+    """Of what somebody said of it: who."""
+    evidence: Raw = field(default=Raw(b""), name="perdure:evidence")
+
+
+class WaitEntry(Entry, frozen=True, kw_only=True, tag="perdure:wait"):
+    """The beginning or the end of a wait inside a call."""
+
+    type: ClassVar[Literal["perdure:wait"]] = "perdure:wait"
+    call_id: str = ""
+    target: str = ""
+    """The call's item."""
+    phase: str = ""
+    """`begin` or `end`."""
+    kind: str = ""
+    """`sleep`, `signal` or `interrupt`."""
+    name: str = ""
+    due: int | None = None
+    """Of a begin: when it ends by itself, in nanoseconds since the Unix epoch."""
+    outcome: str = ""
+    """Of an end: `due`, `signal`, `timeout` or `answer`."""
+    value: Raw = Raw(b"")
+    """Of an end: what came, as JSON."""
+    who: str = field(default="", name="perdure:who")
+
+
+class SignalEntry(Entry, frozen=True, kw_only=True, tag="perdure:signal"):
+    """A signal came, from outside; the first of a name stands."""
+
+    type: ClassVar[Literal["perdure:signal"]] = "perdure:signal"
+    name: str = ""
+    value: Raw = Raw(b"null")
+    who: str = field(default="", name="perdure:who")
 
 
 class UnknownEntry(Entry, frozen=True, kw_only=True, tag="\x7fentry"):
@@ -347,6 +388,8 @@ AnyEntry: TypeAlias = (
     | NotStartedEntry
     | RefusedEntry
     | StepEntry
+    | WaitEntry
+    | SignalEntry
     | UnknownEntry
 )
 
@@ -373,6 +416,8 @@ _KnownEntry: TypeAlias = (
     | NotStartedEntry
     | RefusedEntry
     | StepEntry
+    | WaitEntry
+    | SignalEntry
 )
 
 TYPES = frozenset(

@@ -10,19 +10,31 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import socket
 from collections.abc import Callable
 
 from perdure.clock import boot_time
-from perdure.errors import FenceLost, Leased, LeaseExpired, StoreFailed
-from perdure.log.store import Lease, Leases
+from perdure.errors import FenceLost, Leased, LeaseExpired
+from perdure.log.lease_thread import Pulse, Stop, work_here, work_there
+from perdure.log.store import Lease, Leases, Renewing
 
 DEFAULT_SECONDS = 30.0
 """Seconds that a lease holds without being renewed, unless somebody says otherwise."""
 
 RENEWALS = 3
 """How often a lease is renewed within the time that it holds."""
+
+ATTEMPTS = 20
+"""How often that is tried, within the same time, when it fails."""
+
+GIVE_UP = 0.75
+"""The part of its time after which what runs under it ends, if no renewal has succeeded."""
+
+MAX_STALL = 60.0
+"""Seconds for which an event loop may be blocked and keep its leases, unless somebody says
+otherwise. A process that hangs for good loses its runs to another."""
 
 LOOK_AGAIN = (0.02, 0.05, 0.1, 0.25, 0.5)
 """Seconds between looks at a lease that another has; the last stays."""
@@ -47,13 +59,17 @@ class Held:
         boot: Callable[[], float] = boot_time,
     ) -> None:
         self.lease = lease
-        self.on_lost: Callable[[FenceLost], None] | None = None
-        """Called on the event loop when a renewal says that somebody else has the lease: what runs
-        under it is to be cancelled (LOG 2.3)."""
+        self.on_lost: Callable[[FenceLost | LeaseExpired], None] | None = None
+        """Called on the event loop of `keep` when a renewal says that somebody else has the lease,
+        or when none has succeeded for so long that somebody soon may: what runs under it is to be
+        cancelled (LOG 2.3). It is not called after `release`."""
         self._store = store
         self._sent = sent
         self._boot = boot
-        self._renewing: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._pulse: Pulse | None = None
+        self._stop: Stop | None = None
+        self._worried = False
         self._over = False
 
     def is_safe(self) -> bool:
@@ -70,36 +86,92 @@ class Held:
         if not self.is_safe():
             raise LeaseExpired(self.lease.root)
 
-    def keep(self) -> None:
+    def keep(self, *, max_stall: float = MAX_STALL) -> None:
         """Renew it from time to time, until `release`, where it lapses.
 
-        One that was lost stays lost: the next append says so, and before it no tool is entered.
+        Stores that can be used from a second event loop are asked on a thread of its own, so that
+        a blocked loop keeps its leases (DESIGN 8). One that was lost stays lost: the next append
+        says so, and before it no tool is entered.
+
+        Args:
+            max_stall: Seconds for which the loop that runs may be blocked and still keep it.
         """
-        if self.lease.seconds is not None and self._renewing is None:
-            self._renewing = asyncio.get_running_loop().create_task(
-                self._renew(self.lease.seconds / RENEWALS), name=f"perdure-lease-{self.lease.root}"
-            )
+        seconds = self.lease.seconds
+        if seconds is None or self._loop is not None:
+            return
+        loop = self._loop = asyncio.get_running_loop()
+        name = f"perdure-lease-{self.lease.root}"
+        if isinstance(self._store, Renewing):
+            self._pulse = Pulse(loop, self._boot, within=max_stall)
+            renew = functools.partial(self._renew, seconds, max_stall)
+            self._stop = work_there(self._store, renew, name=name)
+        else:
+            self._stop = work_here(functools.partial(self._renew, seconds, max_stall), name=name)
 
     async def release(self) -> None:
-        """Stop renewing it, and give it back."""
+        """Stop renewing it, wait for a renewal that is on its way, and give it back."""
         self._over = True  # a store may lose a cancellation, on its way through its driver
-        if self._renewing is not None:
-            self._renewing.cancel()
-            await asyncio.wait([self._renewing])
-        await asyncio.shield(self._store.release(self.lease))
+        await asyncio.shield(self._give_back())
 
-    async def _renew(self, pause: float) -> None:
+    async def _give_back(self) -> None:
+        if self._pulse is not None:
+            self._pulse.stop()
+        if self._stop is not None:
+            await self._stop()
+        await self._store.release(self.lease)
+
+    # --- on the loop that renews ---------------------------------------------------------------
+
+    async def _renew(self, seconds: float, max_stall: float) -> None:
+        pause = seconds / RENEWALS
         while not self._over:
             await asyncio.sleep(pause)  # real time, which is what stores measure leases with
-            with contextlib.suppress(StoreFailed):
-                sent = self._boot()
-                try:
-                    self.lease = await self._store.renew(self.lease)
-                except FenceLost as error:
-                    if self.on_lost is not None:
-                        self.on_lost(error)
-                    return
-                self._sent = sent
+            pause = seconds / ATTEMPTS
+            if self._pulse is not None and self._pulse.loop.is_closed():
+                return  # whoever drove is gone
+            if self._pulse is not None and self._pulse.silent() > max_stall:
+                continue
+            try:
+                if await self._renewed(seconds):
+                    pause = seconds / RENEWALS
+            except FenceLost as error:
+                self._tell(error)
+                return
+
+    async def _renewed(self, seconds: float) -> bool:
+        """Renew it once; whether that is known to have succeeded."""
+        sent = self._boot()
+        end = self._sent + GIVE_UP * seconds
+        left = max(end - sent, seconds / RENEWALS)  # a pause of the machine is no failure
+        timer = asyncio.get_running_loop().call_later(left, self._worry)
+        try:
+            self.lease = await self._store.renew(self.lease)
+        except FenceLost:
+            raise
+        except Exception:  # noqa: BLE001 - whatever it is, its driver is told in time
+            if self._boot() >= end:
+                self._worry()
+            return False
+        finally:
+            timer.cancel()
+        self._sent = sent
+        self._worried = False
+        return True
+
+    def _worry(self) -> None:
+        """Nobody knows whether it is held much longer: end what runs while it still is."""
+        if not self._worried:
+            self._worried = True
+            self._tell(LeaseExpired(self.lease.root))
+
+    def _tell(self, error: FenceLost | LeaseExpired) -> None:
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # it is closed: nobody drives there any more
+                self._loop.call_soon_threadsafe(self._hear, error)
+
+    def _hear(self, error: FenceLost | LeaseExpired) -> None:
+        if self.on_lost is not None and not self._over:
+            self.on_lost(error)
 
 
 async def take_lease(

@@ -22,6 +22,7 @@ from perdure.log.queues import QueuesFold
 from perdure.log.requests import Rebuilt, TailFold, rebuild
 from perdure.log.spend import Spend, SpendFold
 from perdure.log.status import due_of, status_of
+from perdure.log.work import WorkFold
 
 
 class View:
@@ -45,6 +46,7 @@ class View:
         self.calls = CallsFold(promised=promised, elsewhere=elsewhere)
         self.drives = DrivesFold()
         self.queues = QueuesFold()
+        self.work = WorkFold()
         self.closed: ClosedEntry | None = None
         """The end of the run (LOG 4.2)."""
         self.name = ""
@@ -60,6 +62,7 @@ class View:
         made = self._tail.calls(entry) if isinstance(entry, ResponseEntry) else 0
         self.drives.apply(entry, about, self.calls, made)
         self.queues.apply(entry)
+        self.work.apply(entry)
         self._spend.apply(entry, self._context.settings.current.model)
         if isinstance(entry, ClosedEntry):
             self.closed = self.closed or entry

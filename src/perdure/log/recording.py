@@ -19,7 +19,7 @@ from perdure.log.elicitations import RecordedElicitor
 from perdure.log.entries import MESSAGE, Json
 from perdure.log.header import Header, new_header
 from perdure.log.ids import new_session_id
-from perdure.log.leases import DEFAULT_SECONDS, Held, take_lease
+from perdure.log.leases import DEFAULT_SECONDS, MAX_STALL, Held, take_lease
 from perdure.log.origins import origins_of
 from perdure.log.path import View
 from perdure.log.reading import read_lines
@@ -51,8 +51,14 @@ class Recording:
     """A session under a lease. Entering it is not needed; leaving it lets go of the session."""
 
     def __init__(
-        self, store: Store, held: Held, recorder: Recorder, again: Callable[[], Recording]
+        self,
+        store: Store,
+        held: Held,
+        recorder: Recorder,
+        again: Callable[[], Recording],
+        clock: Clock,
     ) -> None:
+        self.clock = clock
         self.again = again
         """Makes it anew from the record, after its driver wrote entries of its own."""
         self.store = store
@@ -102,9 +108,13 @@ class Recording:
         """What the record says, with what is queued to be written."""
         return self.recorder.appender.view
 
-    def keep_lease(self) -> None:
-        """Renew the lease from time to time, until `close`, where it lapses."""
-        self.held.keep()
+    def keep_lease(self, *, max_stall: float = MAX_STALL) -> None:
+        """Renew the lease from time to time, until `close`, where it lapses.
+
+        Args:
+            max_stall: Seconds for which the event loop may be blocked and still keep it.
+        """
+        self.held.keep(max_stall=max_stall)
 
     async def append(self, *drafts: Draft) -> None:
         """Write entries of the driver's own, durably; those that name a message consume it.
@@ -282,7 +292,7 @@ def _recording(  # noqa: PLR0917 - what both ways in have
     def again() -> Recording:
         return _recording(store, held, session, settings, keep, clock, ids)
 
-    return Recording(store, held, recorder, again)
+    return Recording(store, held, recorder, again, clock)
 
 
 async def open_named(

@@ -258,6 +258,7 @@ def _pending(call: Call, session: Session, tools: ToolSet) -> PendingCall:
         idempotency_key=call.key,
         arguments=None if handed == own else handed,
         ran=ran.output if (ran := _ran(call, session)) is not None else None,
+        wait=call.wait or None,
         session=session.id,
         attempted_at=wall_of(last.ts) if last is not None else None,
         refused=call.reason if state == "rejected" else "",
@@ -406,6 +407,9 @@ def run_again(call: Call, tool: Tool | None) -> Answer:
     """
     arguments = call.dispatched_arguments
     last = call.last_dispatch
+    if call.open_steps:
+        reason = f"not run again: step {min(call.open_steps)!r} may have run"
+        return outcome_unknown(call.call_id, by="policy", reason=reason)
     if call.tries >= MAX_TRIES:
         reason = f"not run again: {call.tries} tries gave no outcome"
         return outcome_unknown(call.call_id, by="policy", reason=reason)

@@ -61,7 +61,7 @@ def is_halted(call: Call) -> bool:
     """Whether a call may have run and must not run again, by the effect that was recorded."""
     if not was_cut(call):
         return False
-    if call.tries >= MAX_TRIES:
+    if call.open_steps or call.tries >= MAX_TRIES:
         return True
     last = call.last_dispatch
     effect = last.effect if last is not None else ""

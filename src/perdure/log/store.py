@@ -307,6 +307,22 @@ class Store(Log, Leases, Inbox, Blobs, Protocol):
 
 
 @runtime_checkable
+class Renewing(Protocol):
+    """Leases that may be renewed on another event loop, in a thread of its own, meanwhile.
+
+    `renew` may be called there at any time. A store without this is asked on the loop that drives,
+    and whatever blocks that for longer than a lease loses it.
+    """
+
+    async def leave_loop(self) -> None:
+        """Let go of what is held for the event loop that runs: no lease is renewed there any more.
+
+        It may be used there again.
+        """
+        ...
+
+
+@runtime_checkable
 class Erasure(Protocol):
     """Removing bodies while their hashes stand (LOG 7)."""
 

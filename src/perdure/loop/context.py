@@ -109,11 +109,12 @@ def drive_scope() -> DriveScope:
 class LoopPort:
     """What the loop puts behind the handle of a call."""
 
-    __slots__ = ("_closed", "_drive", "_nested")
+    __slots__ = ("_attended", "_closed", "_drive", "_nested")
 
     def __init__(self, drive: Drive) -> None:
         self._drive = drive
         self._nested: set[asyncio.Task[ToolResult]] = set()
+        self._attended: set[asyncio.Future[object]] = set()
         self._closed = False
 
     @property
@@ -144,9 +145,16 @@ class LoopPort:
                 raise CallEnded(call.id) from None
             raise
 
+    def attend(self, work: asyncio.Future[object]) -> None:
+        """Wait for work of the call before the call is judged, whatever becomes of its tool."""
+        self._attended.add(work)
+        work.add_done_callback(self._attended.discard)
+
     async def close(self) -> None:
         """The call has ended: end the nested calls that its tool left running."""
         self._closed = True
+        while self._attended:
+            await asyncio.wait(set(self._attended))
         for task in self._nested:
             task.cancel()
         if self._nested:

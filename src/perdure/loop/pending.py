@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 import msgspec
@@ -46,6 +46,8 @@ class PendingCall(msgspec.Struct, frozen=True, kw_only=True):
     """The text of the refusal it is owed, for a rejected call."""
     attempted_at: int | None = None
     """When it last entered its tool, in nanoseconds since the Unix epoch, if a record says so."""
+    wait: Mapping[str, object] | None = None
+    """What its tool waits for, as JSON values; None if it does not."""
     session: str = ""
     """The session that made it, where its answers go; empty without a record."""
     path: tuple[str, ...] = ()

@@ -61,13 +61,15 @@ class ProgressInfo:
 class CallState:
     """What an executor decides about a handle, and learns from it."""
 
-    __slots__ = ("closed", "left_running", "reason", "told", "waiters")
+    __slots__ = ("closed", "left_running", "reason", "suspended", "told", "waiters")
 
     def __init__(self) -> None:
         self.closed = False
         self.told = threading.Event()
         self.reason = ""
         self.waiters: list[asyncio.Future[None]] = []
+        self.suspended = False
+        """The call was told to wait; a result that its tool gives all the same is not taken."""
         self.left_running: Work | None = None
         """The work that goes on although the tool's coroutine was cancelled."""
 
@@ -295,6 +297,10 @@ class Call:
         The call then counts as abandoned and not as cancelled, and what the work gives is late.
         """
         self._state.left_running = work
+
+    def suspend(self) -> None:
+        """Note that the signal of a wait is on its way through the tool."""
+        self._state.suspended = True
 
     def _check_open(self) -> None:
         if self._state.closed:

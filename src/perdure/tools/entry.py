@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from typing import Literal
 
 from perdure.clock import Clock
-from perdure.errors import Aborted, OutcomeUnknown, ToolPanic, ToolTimeout
+from perdure.errors import Aborted, OutcomeUnknown, SuspendSwallowed, ToolPanic, ToolTimeout
 from perdure.tools.call import Call, CallState, Work, running_call
 from perdure.tools.job import Outcome, failed
 from perdure.tools.result import ToolResult, failure, to_result
@@ -149,6 +149,8 @@ class Entry:
         if task.cancelled():
             return self._judge_cancelled()
         error = task.exception()
+        if error is None and self._state.suspended:
+            return failed(SuspendSwallowed(self._tool_name))
         if error is None:
             return Outcome(status="returned", result=task.result())
         decisive = failure(self._tool_name, error)

@@ -15,7 +15,7 @@ from typing import cast
 
 import msgspec
 
-from perdure.errors import ToolError, ToolPanic
+from perdure.errors import Suspend, ToolError, ToolPanic
 from perdure.tools.transaction import Transaction
 from perdure.wire.parts import InputText, Part
 from perdure.wire.surrogates import scalar_text
@@ -129,7 +129,8 @@ def failure(name: str, error: BaseException) -> BaseException:
             return leaf
     ordinary = [leaf for leaf in leaves if isinstance(leaf, Exception)]
     if not ordinary:
-        return leaves[0] if len(leaves) == 1 else error
+        waits = all(isinstance(leaf, Suspend) for leaf in leaves)
+        return leaves[0] if len(leaves) == 1 or waits else error
     if len(ordinary) == 1:
         only = ordinary[0]
         return only if isinstance(only, ToolError) else ToolPanic(name, only)

@@ -135,18 +135,36 @@ def test_what_is_settled_is_looked_at_once(name: str) -> None:
     assert [id(loss) for loss in first] == [id(loss) for loss in second]
 
 
+RAN = decode_item(
+    b'{"type":"anthropic:server_tool_use","id":"st_1","status":"completed",'
+    b'"block":{"type":"server_tool_use","id":"st_1","name":"web_search","input":{}}}'
+)
+BESIDE = decode_item(b'{"type":"acme:note","id":"n1"}')
+
+
 async def test_what_a_provider_ran_itself_goes_back_to_it_with_the_next_turn() -> None:
-    ran = decode_item(
-        b'{"type":"anthropic:server_tool_use","id":"st_1","status":"completed",'
-        b'"block":{"type":"server_tool_use","id":"st_1","name":"web_search","input":{}}}'
-    )
-    beside = decode_item(b'{"type":"acme:note","id":"n1"}')
-    model = ScriptedModel([turn(item(ran), "Found."), "Fine."])
+    model = ScriptedModel([turn(item(RAN), "Found."), "Fine."])
     async with Agent(model, model_name="claude-opus-4-8").session() as talk:
-        await talk.send([beside, user("look")])
+        await talk.send([BESIDE, user("look")])
         await talk.send("thanks")
     request = model.requests[1]
-    assert ran in list(request.input)
-    assert beside not in list(request.input)
+    assert RAN in list(request.input)
+    assert BESIDE not in list(request.input)
     assert b'"type":"server_tool_use"' in b"".join(anthropic.request_body(request).fragments)
     assert [loss.what for loss in openresponses.losses(request)] == ["anthropic:server_tool_use"]
+
+
+async def test_what_a_provider_ran_itself_goes_back_to_it_after_a_restart() -> None:
+    store = "memory:provider-items"
+    first = Agent(ScriptedModel([turn(item(RAN), "Found.")]), model_name="m", store=store)
+    async with first.session("chat") as talk:
+        await talk.send([BESIDE, user("look")])
+    model = ScriptedModel(["Fine."], after=1)
+    async with first.with_(model=model).session("chat") as talk:
+        await talk.send("thanks")
+    assert [one.type for one in model.requests[0].input] == [
+        "message",
+        "anthropic:server_tool_use",
+        "message",
+        "message",
+    ]

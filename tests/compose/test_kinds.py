@@ -146,6 +146,7 @@ def test_a_mark_is_a_copy_and_changes_nothing_on_the_wire() -> None:
     ("make", "says"),
     [
         (lambda: human_tool(output=None), "what the answer is"),
+        (lambda: human_tool(output=str, effect="once")(regular.inner.fn), "may be put again"),  # type: ignore[attr-defined]
         (lambda: client_tool(lifecycle="background"), "what its result will be"),
         (lambda: server_tool({"name": "x"}), "has a type"),
         (lambda: client_tool(name="shared")(regular.inner.fn), "all tools share"),  # type: ignore[attr-defined]
@@ -156,6 +157,21 @@ def test_a_mark_is_a_copy_and_changes_nothing_on_the_wire() -> None:
 def test_what_cannot_be_a_tool_is_refused(make: object, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         make()  # type: ignore[operator]
+
+
+def test_what_a_tool_says_of_itself_holds_in_any_kind() -> None:
+    from perdure.tools import effect_of, traits
+
+    @tool(effect="keyed", resource="db", sequential=True)
+    async def inner(x: str) -> str:
+        """Work."""
+        return x
+
+    marked = mark_mcp(inner)
+    assert effect_of(marked, "{}") == "keyed"
+    assert traits(marked).resource == "db"
+    assert traits(marked).sequential
+    assert not hasattr(marked, "nothing")
 
 
 def test_a_sync_generator_is_refused_with_what_to_write() -> None:

@@ -21,16 +21,8 @@ from perdure.compose.shapes import Checker, Spec, checker
 from perdure.compose.shared_context import SHARED, Deferred
 from perdure.compose.turns import ToolCall, TurnContext, parse_tool_arguments, settled
 from perdure.errors import ConfigError, InvalidArguments, Suspend, ToolError
-from perdure.tools import (
-    Call,
-    Effect,
-    EffectOf,
-    Tool,
-    ToolAnnotations,
-    ToolResult,
-    as_tool,
-    traits,
-)
+from perdure.tools import Call, Effect, EffectOf, Tool, ToolResult, as_tool, traits
+from perdure.tools.tool import TRAITS
 from perdure.wire import Source, UnknownTool
 
 Kind = Literal["regular", "generator", "manual", "hitl"]
@@ -102,37 +94,11 @@ class ClientTool:
     def parameters(self) -> Mapping[str, object] | None:
         return self.inner.parameters
 
-    @property
-    def strict(self) -> bool:
-        return traits(self.inner).strict
-
-    @property
-    def effect(self) -> Effect | EffectOf:
-        return traits(self.inner).effect
-
-    @property
-    def sequential(self) -> bool:
-        return traits(self.inner).sequential
-
-    @property
-    def resource(self) -> str | None:
-        return traits(self.inner).resource
-
-    @property
-    def annotations(self) -> ToolAnnotations:
-        return traits(self.inner).annotations
-
-    @property
-    def secrets(self) -> Mapping[str, str]:
-        return traits(self.inner).secrets
-
-    @property
-    def check(self) -> Callable[[str], object] | None:
-        return traits(self.inner).check
-
-    @property
-    def aclose(self) -> Callable[[], Awaitable[None]] | None:
-        return traits(self.inner).aclose
+    def __getattr__(self, name: str) -> object:
+        # What the tool inside says of itself holds for this one: its effect, its gate, its secrets.
+        if name in TRAITS:
+            return getattr(self.inner, name)
+        raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
 
     async def execute(self, call: Call) -> ToolResult:
         """Run the body, hold its result to the output's schema, and say what the model reads.
@@ -464,6 +430,11 @@ def checked(tool: ClientTool) -> ClientTool:
         raise ConfigError(f"tool {tool.name!r} cannot change {unknown[0]!r}; it can: {known}")
     if tool.max_concurrency is not None and tool.max_concurrency < 1:
         raise ConfigError(f"tool {tool.name!r}: max_concurrency must be at least 1")
+    if tool.kind == "hitl" and traits(tool).effect in ("once", "transactional"):
+        raise ConfigError(
+            f"tool {tool.name!r}: a question that waits may be put again, so its effect cannot be "
+            f"{traits(tool).effect!r}"
+        )
     if tool.timeout is not None and tool.timeout <= 0:
         raise ConfigError(f"tool {tool.name!r}: timeout must be positive")
     return tool

@@ -33,8 +33,8 @@ ITEM = BASE | {"turn", "response_id", "hidden", "item"}
 
 MEMBERS = {
     "run_start": BASE | {"source"},
-    "turn_start": BASE | {"turn", "model"},
-    "model_retry": BASE | {"turn", "attempt", "delay", "error"},
+    "turn_start": BASE | {"turn", "model", "losses"},
+    "model_retry": BASE | {"turn", "attempt", "delay", "error", "losses"},
     "model_blocked": BASE | {"turn", "error"},
     "item_start": ITEM,
     "item_update": BASE | {"turn", "response_id", "event"},

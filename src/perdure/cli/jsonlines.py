@@ -18,6 +18,7 @@ from perdure.loop import (
     ItemEnd,
     ItemStart,
     ItemUpdate,
+    Loss,
     ModelBlocked,
     ModelRetry,
     PendingCall,
@@ -70,15 +71,20 @@ def result_line(result: RunResult[str], code: int, problem: Problem | None = Non
     )
 
 
+def _losses(losses: tuple[Loss, ...]) -> list[Members]:
+    return [dict(loss._asdict()) for loss in losses]
+
+
 def _members(event: Event) -> Members:
     match event:
         case RunStart():
             return {"source": event.source}
         case TurnStart():
-            return {"turn": event.turn, "model": event.request.settings.model or ""}
+            model = event.request.settings.model or ""
+            return {"turn": event.turn, "model": model, "losses": _losses(event.losses)}
         case ModelRetry():
-            error = _error(event.error)
-            return _of(event, "turn", "attempt", "delay") | {"error": error}
+            told = {"error": _error(event.error), "losses": _losses(event.losses)}
+            return _of(event, "turn", "attempt", "delay") | told
         case ModelBlocked():
             return {"turn": event.turn, "error": _error(event.error)}
         case ItemStart():

@@ -74,6 +74,9 @@ PROCESS_STORE = "memory:sessions"
 DEFAULT_LEASE = 30.0
 """Seconds that a run stays with a process that has died, unless its agent says otherwise."""
 
+DEFAULT_MAX_STALL = 60.0
+"""Seconds for which something may block the event loop of a recorded run, likewise."""
+
 DEFAULT_ATTEMPTS = 3
 """How often a model call is made at most, unless its agent says otherwise."""
 
@@ -108,6 +111,8 @@ class Agent(Generic[OutputT]):
         wind_down: Seconds that a cancelled caller waits for its run to end.
         lease: Seconds that a recorded run stays with a process that has died, on stores whose
             leases lapse; while the process lives, it renews them.
+        max_stall: Seconds for which something may block the event loop of a recorded run. One that
+            is blocked for longer is taken to hang, and its lease is not renewed.
 
     Raises:
         ConfigError: A limit or a tool is wrong.
@@ -136,6 +141,7 @@ class Agent(Generic[OutputT]):
     grace: float = DEFAULT_GRACE
     wind_down: float = DEFAULT_WIND_DOWN
     lease: float = DEFAULT_LEASE
+    max_stall: float = DEFAULT_MAX_STALL
     clock: Clock = dataclasses.field(default_factory=SystemClock, repr=False)
     ids: Ids = dataclasses.field(default_factory=RandomIds, repr=False)
     _tools: tuple[Tool, ...] = dataclasses.field(init=False, repr=False, compare=False)
@@ -147,8 +153,12 @@ class Agent(Generic[OutputT]):
             value: object = getattr(self, name)
             if not isinstance(value, expected):
                 raise ConfigError(f"Agent({name}=...) got {value!r}")
-        if not self.lease > 0:
-            raise ConfigError(f"Agent(lease=...) is a positive number of seconds, got {self.lease}")
+        for name in ("lease", "max_stall"):
+            seconds: float = getattr(self, name)
+            if not seconds > 0:
+                raise ConfigError(
+                    f"Agent({name}=...) is a positive number of seconds, got {seconds}"
+                )
         instructions: object = self.instructions
         if not (isinstance(instructions, str) or callable(instructions)):
             raise ConfigError(f"Agent(instructions=...) got {instructions!r}")
@@ -523,5 +533,6 @@ _EXPECTED: dict[str, tuple[type, ...]] = {
     "grace": (int, float),
     "wind_down": (int, float),
     "lease": (int, float),
+    "max_stall": (int, float),
 }
 """What is wrong before anything happens is said before anything happens."""

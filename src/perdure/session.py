@@ -139,7 +139,7 @@ class Session(Generic[OutputT]):
         if recording.halts:
             await recording.close()
             raise ConfigError(f"{self._name!r} is the id of a run; a session needs another name")
-        recording.keep_lease()
+        recording.keep_lease(max_stall=agent.max_stall)
         self._take_up(recording, tools)
 
     def _take_up(self, recording: Recording, tools: ToolSet) -> None:

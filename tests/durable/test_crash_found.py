@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import threading
 
 from perdure import Runs
 from perdure.log.leases import take_lease
@@ -25,7 +26,7 @@ class Deaf(MemoryStore):
 
     def __init__(self) -> None:
         super().__init__()
-        self.renewing = asyncio.Event()
+        self.renewing = threading.Event()  # on whatever thread it is renewed
 
     async def renew(self, lease: Lease) -> Lease:
         self.renewing.set()
@@ -40,7 +41,7 @@ async def test_a_lease_is_given_back_although_a_store_loses_the_cancellation() -
     await store.create(made)
     held = await take_lease(store, "s", holder="us", seconds=0.03)
     held.keep()
-    await store.renewing.wait()
+    await asyncio.to_thread(store.renewing.wait, 60)
     async with asyncio.timeout(10):
         await held.release()
     _ = await store.lease("s", holder="somebody else")

@@ -100,13 +100,13 @@ class Held:
         if seconds is None or self._loop is not None:
             return
         loop = self._loop = asyncio.get_running_loop()
-        name = f"perdure-lease-{self.lease.root}"
+        renew = functools.partial(self._renew, seconds, max_stall)
+        pause, name = seconds / RENEWALS, f"perdure-lease-{self.lease.root}"
         if isinstance(self._store, Renewing):
             self._pulse = Pulse(loop, self._boot, within=max_stall)
-            renew = functools.partial(self._renew, seconds, max_stall)
-            self._stop = work_there(self._store, renew, name=name)
+            self._stop = work_there(self._store, renew, after=pause, name=name)
         else:
-            self._stop = work_here(functools.partial(self._renew, seconds, max_stall), name=name)
+            self._stop = work_here(renew, after=pause, name=name)
 
     async def release(self) -> None:
         """Stop renewing it, wait for a renewal that is on its way, and give it back."""
@@ -123,20 +123,18 @@ class Held:
     # --- on the loop that renews ---------------------------------------------------------------
 
     async def _renew(self, seconds: float, max_stall: float) -> None:
-        pause = seconds / RENEWALS
         while not self._over:
-            await asyncio.sleep(pause)  # real time, which is what stores measure leases with
-            pause = seconds / ATTEMPTS
             if self._pulse is not None and self._pulse.loop.is_closed():
                 return  # whoever drove is gone
-            if self._pulse is not None and self._pulse.silent() > max_stall:
-                continue
-            try:
-                if await self._renewed(seconds):
-                    pause = seconds / RENEWALS
-            except FenceLost as error:
-                self._tell(error)
-                return
+            pause = seconds / ATTEMPTS
+            if self._pulse is None or self._pulse.silent() <= max_stall:
+                try:
+                    if await self._renewed(seconds):
+                        pause = seconds / RENEWALS
+                except FenceLost as error:
+                    self._tell(error)
+                    return
+            await asyncio.sleep(pause)  # real time, which is what stores measure leases with
 
     async def _renewed(self, seconds: float) -> bool:
         """Renew it once; whether that is known to have succeeded."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -93,6 +94,8 @@ class MemoryStore:
         self._ids = ids or RandomIds()
         self._sessions: dict[str, _Held] = {}
         self._names: dict[str, str] = {}
+        self._leasing = threading.Lock()
+        """Leases are renewed from another thread; all else happens on one."""
 
     # --- the log -------------------------------------------------------------------------
 
@@ -182,34 +185,43 @@ class MemoryStore:
         held = self._held(root)
         if held.header.root:
             raise ConfigError(f"session {root!r} is no root; lease {held.header.root!r}")
-        current = self._in_force(held)
-        if current is not None:
-            raise Leased(root, current.holder)
-        held.fences += 1
-        fence = Fence(held.fences, self._ids.new(""))
-        held.lease = Lease(root=root, fence=fence, holder=holder, seconds=seconds)
-        held.until = self._clock.monotonic() + seconds
-        return held.lease
+        with self._leasing:
+            current = self._in_force(held)
+            if current is not None:
+                raise Leased(root, current.holder)
+            held.fences += 1
+            fence = Fence(held.fences, self._ids.new(""))
+            held.lease = Lease(root=root, fence=fence, holder=holder, seconds=seconds)
+            held.until = self._clock.monotonic() + seconds
+            return held.lease
 
     async def renew(self, lease: Lease) -> Lease:
         held = self._held(lease.root)
-        self._check_fence(held, lease.fence)
-        held.until = self._clock.monotonic() + (lease.seconds or 0)
+        with self._leasing:
+            self._check_fence(held, lease.fence)
+            held.until = self._clock.monotonic() + (lease.seconds or 0)
         return lease
 
     async def release(self, lease: Lease) -> None:
         held = self._sessions.get(lease.root)
-        if held is not None and held.lease is not None and held.lease.fence == lease.fence:
-            held.lease = None
+        if held is None:
+            return
+        with self._leasing:
+            if held.lease is not None and held.lease.fence == lease.fence:
+                held.lease = None
+
+    async def leave_loop(self) -> None:
+        """Nothing is held for an event loop."""
 
     async def due(self, before: int, *, limit: int = 100) -> tuple[str, ...]:
-        found = dict.fromkeys(
-            held.header.lease_root
-            for held in self._sessions.values()
-            if (held.summary.due is not None and held.summary.due <= before)
-            or any(held.unconsumed())
-        )
-        return tuple(found)[:limit]
+        wanted: dict[str, int] = {}
+        for held in self._sessions.values():
+            root, at = held.header.lease_root, held.summary.due
+            if any(held.unconsumed()):
+                wanted[root] = 0
+            elif at is not None and at <= before:
+                wanted[root] = min(wanted.get(root, at), at)
+        return tuple(sorted(wanted, key=wanted.__getitem__))[:limit]
 
     # --- the inbox ---------------------------------------------------------------------------
 

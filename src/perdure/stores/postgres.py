@@ -162,6 +162,10 @@ class PostgresStore:
     async def release(self, lease: Lease) -> None:
         await self._write(lambda t: changes.release(t, lease))
 
+    async def leave_loop(self) -> None:
+        """Close the connections of this event loop; others are opened when it needs them."""
+        await self._pool.leave_loop()
+
     async def due(self, before: int, *, limit: int = 100) -> tuple[str, ...]:
         return await self._read(lambda t: reads.due(t, before, limit=limit))
 

@@ -226,16 +226,22 @@ class Pool:
         return pool
 
     def _forget_dead_loops(self) -> None:
-        for loop in [loop for loop in self._pools if loop.is_closed()]:
-            _abandon(self._pools.pop(loop))
+        for loop in list(self._pools):  # at once: another thread may bring its loop
+            pool = self._pools.pop(loop, None) if loop.is_closed() else None
+            if pool is not None:
+                _abandon(pool)
+
+    async def leave_loop(self) -> None:
+        """Close the connections of this event loop."""
+        pool = self._pools.pop(asyncio.get_running_loop(), None)
+        if pool is not None:
+            await pool.close()
 
     async def close(self) -> None:
         """Close the connections of this event loop, and those of loops that are over."""
         self._closed = True
         self._forget_dead_loops()
-        pool = self._pools.pop(asyncio.get_running_loop(), None)
-        if pool is not None:
-            await pool.close()
+        await self.leave_loop()
 
 
 _OPTIONS: dict[str, Any] = {

@@ -148,6 +148,9 @@ class SqliteStore:
     async def release(self, lease: Lease) -> None:
         await self._file.writer.run(lambda c: sqlite_changes.release(c, lease))
 
+    async def leave_loop(self) -> None:
+        """Nothing is held for an event loop: the writer answers to any."""
+
     async def due(self, before: int, *, limit: int = 100) -> tuple[str, ...]:
         return await self._file.read(
             lambda c: sqlite_reads.due(c, before, limit=limit, now=self._clock.wall())

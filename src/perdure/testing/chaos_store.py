@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Literal, NamedTuple, TypeAlias, TypeVar, cast
 
 from perdure.log.entries import AnyEntry
 from perdure.log.header import Header
@@ -216,9 +216,11 @@ def faulted(inner: Store, faults: Faults, *, on_lease: OnLease = nobody_hears) -
         for name in dir(inner)
         if not name.startswith("_")
         and not hasattr(FaultStore, name)
+        and name != "leave_loop"  # a process that dies with its loop renews on no other
         and inspect.iscoroutinefunction(getattr(inner, name))
     }
-    kind = type("FaultStore", (FaultStore,), extra)  # whoever looks for a capability finds it
+    # On the class, where whoever looks for a capability looks.
+    kind = cast("type[FaultStore]", type("FaultStore", (FaultStore,), extra))
     return kind(inner, faults, on_lease)
 
 

@@ -72,7 +72,7 @@ def acting(effect: Effect, name: str, database: str = "sqlite") -> Tool:
 
 def _agent(script: Script, tools: list[Tool], how: str = "parallel", **options: object) -> Agent:
     agent = Agent(StrictModel(script), tools=tools, sequential=how == "sequence")
-    return cast("Agent", agent.with_(**options)) if options else agent
+    return agent.with_(**options) if options else agent
 
 
 def batch(effect: Effect, how: str, database: str) -> Agent:

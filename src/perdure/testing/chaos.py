@@ -29,11 +29,13 @@ import tempfile
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import cast
 
 from perdure.agent import Agent
 from perdure.errors import ConfigError, InsideEventLoop
 from perdure.log.store import Store
 from perdure.loop import Middleware
+from perdure.output.contract import OutputT
 from perdure.stores import open_store
 from perdure.testing.chaos_commits import Commits, counting
 from perdure.testing.chaos_judge import Evidence, Record, judge, read_record
@@ -76,7 +78,7 @@ class ChaosPlan:
 
 
 def run_chaos(
-    agent: Agent[object] | str,
+    agent: Agent[OutputT] | str,
     input: str = "Go.",  # noqa: A002 - the natural word
     *,
     store: str = "",
@@ -93,7 +95,7 @@ def run_chaos(
         InsideEventLoop: It has event loops of its own; call it with `asyncio.to_thread`.
     """
     plan = ChaosPlan(
-        agent=agent,
+        agent=agent if isinstance(agent, str) else cast("Agent[object]", agent),
         input=input,
         store=store,
         kill=kill,

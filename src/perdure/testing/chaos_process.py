@@ -91,9 +91,11 @@ class WarmProcess:
     def live(self, order: Order) -> Reply:
         """Let a life be lived; returns when it has ended."""
         asked, told = cast("IO[bytes]", self._process.stdin), self._process.stdout
-        asked.write(msgspec.json.encode(order) + b"\n")
-        asked.flush()
-        line = told.readline() if told is not None else b""
+        line = b""
+        with contextlib.suppress(BrokenPipeError):
+            asked.write(msgspec.json.encode(order) + b"\n")
+            asked.flush()
+            line = told.readline() if told is not None else b""
         if not line:
             return Reply(ended="hung", error="the warm process is gone")
         return msgspec.json.decode(line, type=Reply)

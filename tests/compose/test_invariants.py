@@ -21,10 +21,12 @@ from perdure.compose import (
     ConversationState,
     EndReason,
     Lifecycle,
+    LogState,
     ModelCalled,
     PermissionVerdict,
     Risk,
     SessionConfig,
+    StateAccessor,
     StopCondition,
     UsageTotals,
     client_tool,
@@ -34,6 +36,7 @@ from perdure.compose import (
 )
 from perdure.errors import StateNotSaved
 from perdure.loop import ModelRequest
+from perdure.stores.memory import MemoryStore
 from perdure.testing import ScriptedModel, Turn, call, turn
 from perdure.wire import FunctionCallOutput, Item, Request, function_call_output
 from tests.compose.helpers import Kept, body, calls_of, check_pairs
@@ -149,9 +152,10 @@ WORLDS = st.builds(
 class Conversation:
     """A conversation that is driven until nobody waits any more."""
 
-    def __init__(self, world: World, kept: Kept | None = None) -> None:
+    def __init__(self, world: World, state: StateAccessor | None = None) -> None:
         self.world = world
-        self.kept = kept or Kept()
+        self.accessor: StateAccessor = state or Kept()
+        self.last: ConversationState | None = None
         self.model = ScriptedModel(world.turn_of)
         self.tools = tools_of(world)
         self.stop: StopCondition | None = None if world.stop is None else step_count_is(world.stop)
@@ -162,7 +166,7 @@ class Conversation:
             self.model,
             given,
             tools=self.tools,
-            state=self.kept,
+            state=self.accessor,
             stop_when=self.stop,
             final_response=self.world.final,
             hooks=watches,
@@ -179,7 +183,8 @@ class Conversation:
         assert watches.calls == usage.model_calls
         assert watches.totals in (None, usage)
         assert len(watches.asked) == len(set(watches.asked))
-        return await result.state()
+        self.last = await result.state()
+        return self.last
 
     async def to_the_end(self, given: str | None = "go") -> ConversationState:
         state = await self.run(given)
@@ -221,7 +226,8 @@ class Conversation:
             check_outputs_in_order(request)  # 9
         assert len(self.world.ran) == len(set(self.world.ran))  # 3
         assert self.world.violations == []  # 10
-        state = self.kept.now
+        state = self.last
+        assert state is not None
         assert check_pairs(state.messages) == [one.id for one in state.pending_tool_calls]
 
 
@@ -247,24 +253,37 @@ WAITED: set[str] = set()
 @settings(max_examples=80)
 @given(WORLDS)
 def test_every_run_keeps_the_invariants(world: World) -> None:
+    asyncio.run(finished(Conversation(world)))
+
+
+@settings(max_examples=25)
+@given(WORLDS)
+def test_every_recorded_run_keeps_them_too(world: World) -> None:
     async def whole() -> None:
-        one = Conversation(world)
-        WAITED.clear()
-        state = await one.run("go")
-        for _ in range(40):
-            WAITED.update(call.id for call in state.pending_tool_calls)
-            if not state.pending_tool_calls:
-                break
-            if any(call.why == "approval" for call in state.pending_tool_calls):
-                gated = [call for call in state.pending_tool_calls if call.why == "approval"]
-                only = dataclasses.replace(state, pending_tool_calls=tuple(gated))
-                state = await one.decide(only)
-            else:
-                state = await one.run(*one._moves(state))
-        assert state.pending_tool_calls == ()
-        one.check()
+        store = MemoryStore()
+        one = Conversation(world, LogState(store, "c"))
+        await finished(one)
+        assert await LogState(store, "c").load() == one.last
 
     asyncio.run(whole())
+
+
+async def finished(one: Conversation) -> None:
+    """Drive a conversation until nobody waits, and check it."""
+    WAITED.clear()
+    state = await one.run("go")
+    for _ in range(40):
+        WAITED.update(call.id for call in state.pending_tool_calls)
+        if not state.pending_tool_calls:
+            break
+        if any(call.why == "approval" for call in state.pending_tool_calls):
+            gated = [call for call in state.pending_tool_calls if call.why == "approval"]
+            only = dataclasses.replace(state, pending_tool_calls=tuple(gated))
+            state = await one.decide(only)
+        else:
+            state = await one.run(*one._moves(state))
+    assert state.pending_tool_calls == ()
+    one.check()
 
 
 # --- 7: from every state that was saved, the run ends the same ---------------------------------

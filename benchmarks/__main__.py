@@ -13,6 +13,7 @@ ALL = (
     "stores",
     "recording",
     "client",
+    "consumers",
     "adapter_openresponses",
     "adapter_chat",
     "adapter_anthropic",

@@ -17,6 +17,7 @@ from perdure.compose import (
     ToolPreliminaryResult,
     ToolResultEvent,
     TurnEndEvent,
+    TurnRetryEvent,
     TurnStartEvent,
     client_tool,
     extract_reasoning_deltas,
@@ -29,7 +30,7 @@ from perdure.compose import (
 )
 from perdure.errors import Truncated
 from perdure.loop import ModelRequest, Retry
-from perdure.testing import ScriptedModel, call, error, item, reasoning, turn
+from perdure.testing import ScriptedModel, attempts, call, error, item, reasoning, turn
 from perdure.wire import (
     Fold,
     FunctionCall,
@@ -371,3 +372,19 @@ async def test_twenty_consumers_of_mixed_speed_see_the_same_and_little_is_held()
     assert words in first
     assert all(joined(one) == first for one in seen)
     assert len(seen[-1]) < 3000 < len(seen[0])
+
+
+async def test_b045_an_attempt_that_failed_is_marked_void_and_its_text_comes_once() -> None:
+    model = ScriptedModel(
+        [attempts(turn(reasoning("Hm, one."), error(Truncated())), turn(reasoning("Two."), "Yes."))]
+    )
+    policy = Retry(max_attempts=2, backoff=lambda attempt, error: 0)
+    result = call_model(model, "go", retry=policy)
+    events = await all_of(result.full_responses_stream())
+    (at,) = [n for n, event in enumerate(events) if isinstance(event, TurnRetryEvent)]
+    assert "".join(extract_reasoning_deltas(events[at:])) == "Two."
+    assert "".join([piece async for piece in result.text_stream()]) == "Yes."
+    fold = Fold()
+    for event in events[at + 1 : -1]:
+        fold.feed(event)  # type: ignore[arg-type]
+    assert fold.response() == await result.response()

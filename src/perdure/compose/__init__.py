@@ -27,6 +27,7 @@ from perdure.compose.events import (
     ToolResultEvent,
     ToolStreamEvent,
     TurnEndEvent,
+    TurnRetryEvent,
     TurnStartEvent,
 )
 from perdure.compose.executing import (
@@ -188,6 +189,7 @@ __all__ = [
     "ToolVerdict",
     "TurnContext",
     "TurnEndEvent",
+    "TurnRetryEvent",
     "TurnStartEvent",
     "TurnType",
     "UnsentToolResult",

@@ -26,6 +26,20 @@ class TurnEndEvent:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TurnRetryEvent:
+    """The request failed before its answer began, and is made again.
+
+    What the turn has shown so far, thoughts for one, is void.
+    """
+
+    type: ClassVar[Literal["turn.retry"]] = "turn.retry"
+    turn_number: int
+    attempt: int
+    """The number of the attempt that failed, from 1."""
+    error: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ToolArgumentsDelta:
     """A piece of a call's arguments."""
 
@@ -98,6 +112,7 @@ FullEvent: TypeAlias = (
     StreamEvent
     | TurnStartEvent
     | TurnEndEvent
+    | TurnRetryEvent
     | ToolPreliminaryResult
     | ToolResultEvent
     | ToolCallOutputEvent

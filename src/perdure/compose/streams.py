@@ -22,6 +22,7 @@ from perdure.compose.events import (
     ToolResultEvent,
     ToolStreamEvent,
     TurnEndEvent,
+    TurnRetryEvent,
     TurnStartEvent,
 )
 from perdure.compose.kinds import Origin
@@ -32,6 +33,7 @@ from perdure.loop import (
     ItemEnd,
     ItemStart,
     ItemUpdate,
+    ModelRetry,
     ResponseEnd,
     ToolEnd,
     ToolUpdate,
@@ -323,6 +325,11 @@ class _Full:
             case TurnStart():
                 self._wire = _WireView()
                 yield TurnStartEvent(turn_number=self._answering.turn)
+            case ModelRetry():
+                self._wire = _WireView()
+                yield TurnRetryEvent(
+                    turn_number=self._answering.turn, attempt=event.attempt, error=str(event.error)
+                )
             case ResponseEnd():
                 yield _terminal(event.response)
                 yield TurnEndEvent(turn_number=self._answering.turn)

@@ -530,7 +530,7 @@ async def test_a_closed_client_opens_again() -> None:
 
 
 LOOPS = """
-import asyncio, gc
+import asyncio, gc, logging
 from perdure.loop.model import ModelRequest, collect
 from perdure.loop.transcript import Items
 from perdure.models import OpenResponses
@@ -538,6 +538,9 @@ from perdure.testing import LoopbackServer, ScriptedModel
 from perdure.wire import Request, user
 
 models = []
+
+# That a loaded machine is slow is no leak.
+logging.getLogger("asyncio").addFilter(lambda record: "took" not in record.msg)
 
 async def once(model):
     async with LoopbackServer(ScriptedModel(["Hello there."])) as server:

@@ -220,6 +220,8 @@ def deny(
 @_session_option
 @click.option("--output", metavar="TEXT", help="What its tool gave; `-` reads standard input.")
 @click.option("--never-ran", is_flag=True, help="Its tool was never entered, so it is run again.")
+@click.option("--step", default="", metavar="NAME", help="The step of the call that halted.")
+@click.option("--value", metavar="JSON", help="With --step: what the step gave.")
 @click.option("--evidence", metavar="JSON", help="What the word rests on.")
 @click.option(
     "--min-age",
@@ -237,14 +239,21 @@ def resolve(
     reason: str,
     session: str,
     output: str | None,
+    step: str,
+    value: str | None,
     never_ran: bool,
     evidence: str | None,
     min_age: float | None,
 ) -> int:
-    """Say what came of the halted CALL of RUN: its output, or that it never ran."""
-    if (output is None) != never_ran:
-        raise Unusable("say what it gave with --output TEXT, or --never-ran")
-    basis = _json(evidence)
+    """Say what came of the halted CALL of RUN: its output, or that it never ran.
+
+    With --step, the same of one step of the call: its --value, or that it never ran.
+    """
+    gave, option = (value, "--value JSON") if step else (output, "--output TEXT")
+    if (gave is None) != never_ran or (value is not None and not step):
+        raise Unusable(f"say what it gave with {option}, or --never-ran")
+    basis = _json(evidence, "--evidence")
+    result = _json(value, "--value")
     given = sys.stdin.read() if output == "-" else output
 
     async def told(desk: Desk) -> int:
@@ -252,6 +261,8 @@ def resolve(
             run,
             call,
             output=given,
+            step=step,
+            value=result,
             never_ran=never_ran,
             evidence=basis,
             min_age=min_age,
@@ -260,7 +271,58 @@ def resolve(
             reason=reason,
         )
         becomes = "it runs again" if never_ran else "the model reads its output"
+        if step:
+            becomes = "the call goes on"
         return _say(f"{call} is resolved; {becomes} when {run} is driven")
+
+    return _with_runs(url, told)
+
+
+@runs.command(epilog=EXIT_CODES)
+@click.argument("run")
+@click.argument("name")
+@click.argument("value", default="null")
+@_saying
+@_session_option
+def signal(
+    *, run: str, name: str, value: str, url: str, by: str | None, reason: str, session: str
+) -> int:
+    """Tell RUN that NAME happened, with a VALUE in JSON, for the calls that wait for it."""
+    del reason
+    given = _json(value, "VALUE")
+
+    async def told(desk: Desk) -> int:
+        await desk.runs.signal(run, name, given, by=_who(by), session=session)
+        return _say(f"{run} is told of {name}; calls that wait for it go on when it is driven")
+
+    return _with_runs(url, told)
+
+
+@runs.command(epilog=EXIT_CODES)
+@click.argument("run")
+@click.argument("call")
+@click.argument("key")
+@click.argument("value")
+@_saying
+@_session_option
+def answer(
+    *,
+    run: str,
+    call: str,
+    key: str,
+    value: str,
+    url: str,
+    by: str | None,
+    reason: str,
+    session: str,
+) -> int:
+    """Answer the question KEY of CALL of RUN with a VALUE in JSON."""
+    del reason
+    given = _json(value, "VALUE")
+
+    async def told(desk: Desk) -> int:
+        await desk.runs.answer(run, call, key, given, by=_who(by), session=session)
+        return _say(f"{call} has its answer; it goes on when {run} is driven")
 
     return _with_runs(url, told)
 
@@ -331,7 +393,7 @@ def _who(by: str | None) -> str:
         return ""
 
 
-def _json(text: str | None) -> object:
+def _json(text: str | None, what: str) -> object:
     import msgspec
 
     if text is None:
@@ -339,7 +401,7 @@ def _json(text: str | None) -> object:
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError as error:
-        raise Unusable(f"--evidence is JSON: {error}") from None
+        raise Unusable(f"{what} is JSON: {error}") from None
 
 
 def _say(text: str) -> int:

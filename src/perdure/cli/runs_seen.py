@@ -14,8 +14,10 @@ from perdure.durable.messages import (
     Deny,
     Late,
     NotStarted,
+    Reply,
     Resolve,
     Retry,
+    Signal,
     Told,
     decode_told,
 )
@@ -62,7 +64,7 @@ class Waits(NamedTuple):
     def call_id(self) -> str:
         """The call it is about; empty if it is about none."""
         told = self.told
-        return "" if told is None or isinstance(told, Cancel | Retry) else told.call_id
+        return "" if told is None or isinstance(told, Cancel | Retry | Signal) else told.call_id
 
     @property
     def says(self) -> str:
@@ -168,6 +170,12 @@ def _todo(call: Call) -> Iterator[tuple[str, ...]]:
     if call.state == "held" and not call.suspended:
         yield ("approve",)
         yield "deny", "--reason", "TEXT"
+    elif call.wait.get("kind") == "interrupt":
+        yield "answer", str(call.wait.get("name", "KEY")), "JSON"
+    elif call.open_steps:
+        for step in sorted(call.open_steps):
+            yield "resolve", "--step", step, "--value", "JSON"
+            yield "resolve", "--step", step, "--never-ran", "--min-age", "SECONDS"
     elif is_halted(call):
         last = call.last_dispatch
         needs_age = last is not None and last.lasts is None
@@ -192,7 +200,12 @@ def _says(told: Told | None) -> str:
             return f"{told.call_id} denied{who}"
         case Resolve():
             said = told.output if told.output is not None else "it never ran"
-            return f"{told.call_id} resolved{who}: {said}"
+            about = f"step {told.step!r} of {told.call_id}" if told.step else told.call_id
+            return f"{about} resolved{who}: {said}"
+        case Signal():
+            return f"signal {told.name}{who}: {bytes(told.value).decode()}"
+        case Reply():
+            return f"{told.call_id} answered{who}: {bytes(told.value).decode()}"
         case Cancel():
             return f"cancelled{who}"
         case Retry():

@@ -14,7 +14,7 @@ import dataclasses
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
-from typing import Generic, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast, overload
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -33,8 +33,8 @@ from perdure.tools.result import json_text
 
 T = TypeVar("T")
 
-Work: TypeAlias = Callable[[], T | Awaitable[T]]
-"""What a step does: a function without arguments, sync or async."""
+Work: TypeAlias = Callable[[], Awaitable[T]] | Callable[[], T]
+"""What a step does: a function without arguments, async or sync."""
 
 MAX_NAME = 200
 """How many characters the name of a step or a wait may have."""
@@ -98,11 +98,11 @@ def recorded_now() -> Recorded | None:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Planned(Generic[T]):
+class _Planned:
     """A step that is to be taken."""
 
     name: str
-    work: Work[T]
+    work: Work[object]
     effect: Effect = "once"
     retries: int = 0
     timeout: float | None = None
@@ -127,6 +127,24 @@ class _Planned(Generic[T]):
 # --- steps ---------------------------------------------------------------------------------------
 
 
+@overload
+async def step(
+    name: str,
+    work: Callable[[], Awaitable[T]],
+    *,
+    effect: Effect = ...,
+    retries: int = ...,
+    timeout: float | None = ...,  # noqa: ASYNC109
+) -> T: ...
+@overload
+async def step(
+    name: str,
+    work: Callable[[], T],
+    *,
+    effect: Effect = ...,
+    retries: int = ...,
+    timeout: float | None = ...,  # noqa: ASYNC109
+) -> T: ...
 async def step(
     name: str,
     work: Work[T],
@@ -185,9 +203,20 @@ async def step(
         raise
 
 
+@overload
 async def parallel(
-    steps: Sequence[tuple[str, Work[T]]], *, effect: Effect = "once", most: int | None = None
-) -> list[T]:
+    steps: Sequence[tuple[str, Callable[[], Awaitable[T]]]],
+    *,
+    effect: Effect = ...,
+    most: int | None = ...,
+) -> list[T]: ...
+@overload
+async def parallel(
+    steps: Sequence[tuple[str, Callable[[], T]]], *, effect: Effect = ..., most: int | None = ...
+) -> list[T]: ...
+async def parallel(
+    steps: Sequence[tuple[str, Work[object]]], *, effect: Effect = "once", most: int | None = None
+) -> list[Any]:
     """Take several steps at once; every one is taken, also if another fails.
 
     Args:
@@ -212,7 +241,7 @@ async def parallel(
         raise ConfigError(f"most must be at least 1, got {most!r}")
     slots = asyncio.Semaphore(most or max(len(steps), 1))
 
-    async def one(name: str, work: Work[T]) -> T:
+    async def one(name: str, work: Work[object]) -> object:
         async with slots:
             return await step(name, work, effect=effect)
 
@@ -229,7 +258,7 @@ async def parallel(
     return [task.result() for task in tasks]
 
 
-async def _taken(recorded: Recorded, planned: _Planned[T]) -> object:
+async def _taken(recorded: Recorded, planned: _Planned) -> object:
     name, effect = planned.name, planned.effect
     if effect in ("once", "keyed"):
         key = f"{recorded.call.idempotency_key}/{name}"
@@ -252,7 +281,7 @@ async def _taken(recorded: Recorded, planned: _Planned[T]) -> object:
     return msgspec.json.decode(text)
 
 
-async def _tried(planned: _Planned[T]) -> object:
+async def _tried(planned: _Planned) -> object:
     """Do the work, again where it failed and may be tried again."""
     for _ in range(planned.retries):
         try:
@@ -264,7 +293,7 @@ async def _tried(planned: _Planned[T]) -> object:
     return await _once(planned)
 
 
-async def _once(planned: _Planned[T]) -> object:
+async def _once(planned: _Planned) -> object:
     context = contextvars.copy_context()
     context.run(_in_step.set, planned.name)
     task = asyncio.get_running_loop().create_task(_called(planned.work), context=context)
@@ -278,7 +307,7 @@ async def _once(planned: _Planned[T]) -> object:
         raise OutcomeUnknown(late) from None
 
 
-async def _called(work: Work[T]) -> T:
+async def _called(work: Work[object]) -> object:
     given = work()
     return await given if inspect.isawaitable(given) else given
 

@@ -240,6 +240,37 @@ async def test_stores_that_do_not_say_so_are_used_on_the_loop_that_drives(hands:
     assert isinstance(rival(inner), Lease)
 
 
+class Late(Memory):
+    """The answer to each renewal takes most of the lease, and the request none of it."""
+
+    def __init__(self, clock: Hands) -> None:
+        super().__init__(clock)
+        self.hands = clock
+
+    async def renew(self, lease: Lease) -> Lease:
+        renewed = await super().renew(lease)
+        if self.renewals.count == 1:
+            self.hands.now += 0.9 * SECONDS
+        return renewed
+
+
+async def test_a_lease_is_safe_from_when_a_renewal_was_sent_not_from_when_it_was_answered(
+    hands: Hands,
+) -> None:
+    """LOG 2.2: the store counts from somewhere in between, and may give it to another then."""
+    store = Late(hands)
+    held = await held_by_us(store, hands)
+    start = hands.now
+    await asyncio.to_thread(store.renewals.wait, 1)
+    await held.release()
+    hands.now = start + 0.95 * SECONDS
+    assert held.is_safe()
+    hands.now = start + 1.05 * SECONDS
+    assert not held.is_safe()
+    with pytest.raises(LeaseExpired):
+        held.check()
+
+
 # --- who is told ---------------------------------------------------------------------------------
 
 

@@ -41,6 +41,7 @@ class Checker:
         self.records: list[str] = header.get("records", [])
         self.settings: Json = {}
         self.items: list[tuple[str, Json, str]] = []  # entry, item, model that thought it
+        self.every: list[tuple[str, Json, str]] = []  # the same, those that were folded among them
         self.omitted: set[str] = set()
         self.others = False
         self.calls: dict[str, Json] = {}  # by entry
@@ -90,6 +91,23 @@ class Checker:
             self.others = omit.get("reasoning") == "other_models"
             self.omitted |= set(omit.get("items", ()))
 
+    def on_compaction(self, entry: Json) -> None:
+        full = entry["config"]
+        self.settings = {name: value for name, value in full.items() if name != "omit"}
+        omit = full.get("omit", {})
+        self.others = omit.get("reasoning") == "other_models"
+        self.omitted = set(omit.get("items", ()))
+        places = [place for place, one in enumerate(self.every) if one[0] == entry["first_kept"]]
+        if not places:
+            self.fault(entry, "what it keeps first is no item of the path")
+            return
+        folded = [jcs(one[1] | {"\0response": ""}) for one in self.every[: places[0]]]
+        for item in entry.get("pinned", ()):
+            if jcs(item | {"\0response": ""}) not in folded:
+                self.fault(entry, "it pins what was never said")
+        own = [(entry["id"], item, "") for item in (entry["summary"], *entry.get("pinned", ()))]
+        self.items = [*own, *self.every[places[0] :]]
+
     def request(self, response: str) -> Json:
         items = list(self.items)
         while items and response and items[-1][1].get("\0response") == response:
@@ -117,7 +135,9 @@ class Checker:
     def on_item(self, entry: Json) -> None:
         item = dict(entry["item"])
         thinker = self.settings.get("model", "") if item["type"] == "reasoning" else ""
-        self.items.append((entry["id"], {**item, "\0response": entry.get("response", "")}, thinker))
+        said = (entry["id"], {**item, "\0response": entry.get("response", "")}, thinker)
+        self.items.append(said)
+        self.every.append(said)
         if item["type"] == "function_call":
             if any(call["id"] == item["call_id"] for call in self.calls.values()):
                 self.fault(entry, "its call_id stands twice")
@@ -204,5 +224,5 @@ class Checker:
         name = response.get("response_id")
         return any(
             item["type"] == "function_call" and name and item["\0response"] == name
-            for _, item, _ in self.items
+            for _, item, _ in self.every
         )

@@ -98,7 +98,7 @@ def state_of(session: Session, pending: Sequence[PendingCall], status: str = "")
     """
     view = session.view()
     header = session.header
-    items = tuple(item for item, _ in recorded_items(view))
+    items = tuple(one.item for one in recorded_items(view))
     cause = cause_of(view)
     responses = [entry for entry in view.path if isinstance(entry, ResponseEntry)]
     return RunState(

@@ -12,8 +12,9 @@ from perdure.errors import Guard
 from perdure.log.entries import MESSAGE, SALT, Json
 from perdure.log.path import View
 from perdure.log.recorded_requests import trigger_json
+from perdure.log.settings import Settings
 from perdure.log.writing import Draft
-from perdure.loop import Hidden, Provenance, RunEnd, ToolEnd, Trigger, unhide
+from perdure.loop import Compaction, Hidden, Provenance, RunEnd, ToolEnd, Trigger, unhide
 from perdure.tools import ToolResult
 from perdure.wire import FunctionCallOutput, Item, encode, function_call_output
 
@@ -65,6 +66,28 @@ def committed_draft(call: Json, result: ToolResult, *, early: bool) -> Draft:
         return Draft("perdure:result", {**call, "output": output})
     body: Json = {"item": output}
     return Draft("item", {**body, "perdure:terminate": True} if result.terminate else body)
+
+
+def compaction_draft(compaction: Compaction, first_kept: Draft | str, settings: Settings) -> Draft:
+    """What a compaction folds, with a checkpoint of the settings in force."""
+    made = {
+        "model": compaction.model,
+        "response_id": compaction.response_id,
+        "request_hash": compaction.request_hash,
+    }
+    optional: Json = {
+        "pinned": [Raw(encode(item)) for item in compaction.pinned],
+        "tokens_before": compaction.tokens_before,
+        "usage": raw_body(compaction.usage),
+        "fold": {name: value for name, value in made.items() if value},
+    }
+    body: Json = {
+        "first_kept": first_kept,
+        "summary": Raw(encode(compaction.summary)),
+        "config": settings.as_json(),
+        **{name: value for name, value in optional.items() if value},
+    }
+    return Draft("compaction", body)
 
 
 def hidden_item(item: Item, response: str) -> Draft:

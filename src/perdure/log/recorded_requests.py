@@ -8,7 +8,7 @@ the request that was sent (DESIGN 7: that costs the items since the last one).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import cast
+from typing import NamedTuple, cast
 
 import msgspec
 
@@ -16,7 +16,8 @@ from perdure.errors import NotIJson
 from perdure.log.context import OTHER_MODELS
 from perdure.log.entries import Json
 from perdure.log.settings import Settings, tool_name
-from perdure.loop import Items, ModelRequest
+from perdure.log.writing import Draft
+from perdure.loop import Compaction, Items, ModelRequest
 from perdure.wire import Item, Request, canonical_json, encode
 from perdure.wire.normal import RequestHash
 
@@ -127,19 +128,34 @@ def _same(one: object, other: object) -> bool:
         return False
 
 
+class Placed(NamedTuple):
+    """An item of the context."""
+
+    item: Item
+    thinker: str = ""
+    """The model that thought it, if it is a thought."""
+    entry: Draft | str = ""
+    """Its own entry; empty if it stands in a compaction's."""
+
+
+class Unplaced(Exception):
+    """A compaction of what is not on the path."""
+
+
 class RequestLog:
     """The settings and items that the path holds, beside those that are sent.
 
     Args:
         settings: The settings in force.
-        items: The items of the context, each with the model that thought it, if it is a thought.
+        items: The items of the context.
     """
 
-    def __init__(self, settings: Settings, items: Iterable[tuple[Item, str]]) -> None:
+    def __init__(self, settings: Settings, items: Iterable[Placed]) -> None:
         self._in_force = settings_json(settings)
         self._omits = settings.omit_reasoning == OTHER_MODELS
         self._left_out = settings.omit_items
-        self._path: list[tuple[Item, str]] = list(items)
+        self._path: list[Placed] = list(items)
+        self._compaction: Compaction | None = None
         self._expected: list[Item] = []  # of the path, what a request of the model holds
         self._looked = 0  # how much of the path it was made of
         self._model = str(self._in_force.get("model", ""))
@@ -150,9 +166,42 @@ class RequestLog:
         self.held: Json = {}
         """The config entry that is to be written before anything else."""
 
-    def add(self, item: Item, thinker: str = "") -> None:
+    def add(self, item: Item, entry: Draft | str, thinker: str = "") -> None:
         """An item joined the path."""
-        self._path.append((item, thinker))
+        self._path.append(Placed(item, thinker, entry))
+
+    def compacted(self, compaction: Compaction | None) -> bool:
+        """Whether there is nothing to fold: the path has the compaction, or there is none."""
+        last = self._compaction
+        return compaction is None or (last is not None and compaction.same(last))
+
+    def compact(self, compaction: Compaction) -> Draft | str:
+        """Fold the beginning of the path; the entry of the first item that stays.
+
+        Raises:
+            Unplaced: The path has none of the items that stay, or not what is pinned.
+        """
+        self._compaction = compaction
+        at = self._first_kept(compaction)
+        folded = self._path[:at]
+        pinnable = folded if folded and folded[0].entry else folded[1:]  # no summary is pinned
+        for item in compaction.pinned:
+            if not any(one.item is item for one in pinnable):
+                raise Unplaced("what it pins is not on the path before what it keeps")
+        own = (Placed(item) for item in (compaction.summary, *compaction.pinned))
+        first = self._path[at].entry
+        self._path = [*own, *self._path[at:]]
+        self._expected, self._looked = [], 0
+        self._hash = None
+        return first
+
+    def _first_kept(self, compaction: Compaction) -> int:
+        places = {id(one.item): at for at, one in enumerate(self._path) if one.entry}
+        found = (places[id(item)] for item in compaction.kept if id(item) in places)
+        at = next(found, None)
+        if at is None:
+            raise Unplaced("nothing that it keeps is on the path")
+        return at
 
     @property
     def model(self) -> str:
@@ -170,7 +219,7 @@ class RequestLog:
         if model != self._model:
             self._expected, self._looked = [], 0
         self._model = model
-        foreign = any(thinker not in ("", model) for _, thinker in self._path)
+        foreign = any(one.thinker not in ("", model) for one in self._path)
         self.held |= self._omit(foreign or self._omits, cleared=bool(self.held.get("replace")))
         self._hash = None
 
@@ -219,7 +268,7 @@ class RequestLog:
         """Why the path does not rebuild the input that is sent; empty if it does."""
         omits = self._omits or "reasoning" in cast("Json", self.held.get("omit", {}))
         before = len(self._expected)
-        for item, thinker in self._path[self._looked :]:
+        for item, thinker, _ in self._path[self._looked :]:
             if not omits or thinker in ("", self._model):
                 self._expected.append(item)
         self._looked = len(self._path)

@@ -23,6 +23,7 @@ from perdure.log.recorded_bodies import (
     CUT,
     Owed,
     committed_draft,
+    compaction_draft,
     hidden_item,
     input_draft,
     message_body,
@@ -34,11 +35,12 @@ from perdure.log.recorded_bodies import (
     trigger_body,
 )
 from perdure.log.recorded_calls import CallTracks
-from perdure.log.recorded_requests import RequestLog, base_hash, trigger_json
+from perdure.log.recorded_requests import RequestLog, Unplaced, base_hash, trigger_json
 from perdure.log.resuming import Came, where_from
 from perdure.log.writing import Draft
 from perdure.loop import (
     Answer,
+    Compaction,
     Event,
     Hidden,
     ItemEnd,
@@ -165,7 +167,7 @@ class Recorder:
         self._model: _Model | None = None
         self._batch: list[str] = []  # calls whose output comes next, in the model's order
         self._landed: dict[str, ToolEnd] = {}  # outputs that are known and wait for their place
-        self._written: set[str] = set()  # calls whose output stands before its item is told
+        self._written: dict[str, Draft] = {}  # outputs that stand before their items are told
         self._committed: set[str] = set()  # calls whose results were written with what they did
         self._unhashed: set[str] = set()
         self._parents: dict[str, str] = {}  # of nested calls, which are no items
@@ -210,16 +212,18 @@ class Recorder:
             self._add()
         early = self._batch[:1] != [call_id]  # its place comes when those before it have landed
         results: list[ToolResult] = []
+        drafts: list[Draft] = []
 
         def compose(value: object) -> Draft:
             results[:] = [to_result(value)]
-            return committed_draft(track.name, results[0], early=early)
+            drafts[:] = [committed_draft(track.name, results[0], early=early)]
+            return drafts[0]
 
         def done() -> None:
             self._committed.add(call_id)
             if not early:
                 self._batch.remove(call_id)
-                self._written.add(call_id)
+                self._written[call_id] = drafts[0]
                 track.output = True
                 self._land()
 
@@ -348,12 +352,30 @@ class Recorder:
 
     def _hash(self, request: ModelRequest) -> None:
         self._requests.settle(request.settings)
+        self._compact(request.compaction)
         found, why = self._requests.hash_of(request)
         if self._model is not None:
             self._model.request, self._model.hash = request, found
         if why and why not in self._unhashed:
             self._unhashed.add(why)
             self._add(self._custom("unhashed", {"reason": why}))
+
+    def _compact(self, compaction: Compaction | None) -> None:
+        """Write what a request has in place of the beginning of the transcript, once."""
+        if compaction is None or self._requests.compacted(compaction):
+            return
+        if self._requests.held:
+            self._add()  # the settings that its checkpoint holds
+        try:
+            first = self._requests.compact(compaction)
+        except Unplaced as why:
+            self._add(self._custom("compaction_unplaced", {"reason": str(why)}))
+            return
+
+        def group(view: View) -> Sequence[Draft]:
+            return [compaction_draft(compaction, first, view.folding.settings.current)]
+
+        _ = self.appender.add(group)
 
     def _retry(self, event: ModelRetry) -> None:
         model = self._model
@@ -448,14 +470,14 @@ class Recorder:
             self._calls.add(item.call_id, item.arguments, draft)
             self._batch.append(item.call_id)
         thinker = self._requests.model if isinstance(item, Reasoning) else ""
-        self._requests.add(item, thinker)
+        self._requests.add(item, draft, thinker)
         return draft
 
     def _input_item(self, event: ItemEnd) -> Draft:
         given = Hidden(event.item) if event.hidden else event.item
         draft = input_draft(given, self._keep, event.trigger)
         if draft.type == "item":
-            self._requests.add(event.item)
+            self._requests.add(event.item, draft)
             if isinstance(event.item, FunctionCall):
                 self._calls.add(event.item.call_id, event.item.arguments, draft)
         queued = self._queued.pop(event.queue_id, None)
@@ -526,23 +548,22 @@ class Recorder:
         while self._batch and self._batch[0] in self._landed:
             event = self._landed.pop(self._batch.pop(0))
             if event.output is not None:
-                self._written.add(event.call_id)
-                self._write_output(ItemEnd(run_id="", turn=0, item=event.output), event)
+                told = ItemEnd(run_id="", turn=0, item=event.output)
+                self._written[event.call_id] = self._write_output(event.output, told, event)
 
     def _output(self, event: ItemEnd) -> None:
         item = event.item
         if not isinstance(item, FunctionCallOutput):
             return
         if item.call_id in self._written and event.answer is None:
-            self._written.discard(item.call_id)  # it landed before
-            self._requests.add(item)
+            self._requests.add(item, self._written.pop(item.call_id))  # it landed before
             return
         if self._model is not None:
             self._cut()
         if item.call_id in self._batch:
             self._batch.remove(item.call_id)
-        self._write_output(event, self._landed.pop(item.call_id, None))
-        self._requests.add(item)
+        landed = self._landed.pop(item.call_id, None)
+        self._requests.add(item, self._write_output(item, event, landed))
 
     def _came(self, answer: Answer | None) -> Came:
         """Where an output comes from that another branch, or a fork's origin, has already."""
@@ -550,10 +571,9 @@ class Recorder:
             return Came()
         return where_from(self.appender.session, answer.call_id, answer.origin)
 
-    def _write_output(self, event: ItemEnd, landed: ToolEnd | None) -> None:
-        item = event.item
-        if not isinstance(item, FunctionCallOutput):
-            return
+    def _write_output(
+        self, item: FunctionCallOutput, event: ItemEnd, landed: ToolEnd | None
+    ) -> Draft:
         came = self._came(event.answer)
         links = self._calls.link_again(item.call_id, came.child) if came.child else []
         before = [*links, *self._calls.before_output(item, event.answer)]
@@ -568,3 +588,4 @@ class Recorder:
         if landed is not None and landed.result is not None and landed.result.terminate:
             draft.body["perdure:terminate"] = True
         self._add(*before, draft)
+        return draft

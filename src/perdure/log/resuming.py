@@ -16,6 +16,7 @@ from perdure.log.calls import Call
 from perdure.log.context import item_of
 from perdure.log.entries import (
     AnyEntry,
+    CompactionEntry,
     CustomEntry,
     DispatchEntry,
     ItemEntry,
@@ -26,6 +27,7 @@ from perdure.log.entries import (
 from perdure.log.ids import ENVELOPE, ParentRef
 from perdure.log.path import View
 from perdure.log.recorded_bodies import CUT, HIDDEN_ITEM, Owed, owed_draft
+from perdure.log.recorded_requests import Placed
 from perdure.log.session import Session
 from perdure.log.status import MAX_TRIES
 from perdure.log.timestamps import wall_of
@@ -212,23 +214,25 @@ def owed_inputs(view: View) -> dict[str, Owed]:
 def transcript_of(view: View) -> Transcript:
     """The transcript at a view, with the items that no model is shown in their places."""
     transcript = Transcript()
-    for item, thinker in recorded_items(view, hidden=True):
+    for item, thinker, _ in recorded_items(view, hidden=True):
         transcript.append(item)
         transcript.attribute(item, thinker)
     return transcript
 
 
-def recorded_items(view: View, *, hidden: bool = False) -> Iterator[tuple[Item, str]]:
-    """The items of a context, those of other models too, each with the model that thought it."""
+def recorded_items(view: View, *, hidden: bool = False) -> Iterator[Placed]:
+    """The items of a context, those of other models too."""
     places = {entry.id: entry for entry in view.path if isinstance(entry, CustomEntry)}
+    compactions = {entry.id for entry in view.path if isinstance(entry, CompactionEntry)}
     left_out = frozenset(view.folding.settings.current.omit_items)
     for contribution in view.folding.contributions():
         if contribution.entry in places:
             item = _hidden(places[contribution.entry])
             if hidden and item is not None:
-                yield item, ""
+                yield Placed(item)
         elif contribution.item is not None and contribution.entry not in left_out:
-            yield contribution.item, contribution.thinker or ""
+            entry = "" if contribution.entry in compactions else contribution.entry
+            yield Placed(contribution.item, contribution.thinker or "", entry)
 
 
 def _hidden(entry: CustomEntry) -> Item | None:

@@ -20,6 +20,7 @@ from perdure.loop.answers import (
 from perdure.loop.barrier import Subscriber
 from perdure.loop.broadcast import Broadcast, Cursor, Replay
 from perdure.loop.callids import CallIds
+from perdure.loop.compaction import Compacted, Compaction
 from perdure.loop.config import (
     DEFAULT_GRACE,
     DEFAULT_MAX_PARALLEL,
@@ -123,6 +124,8 @@ __all__ = [
     "Answering",
     "Broadcast",
     "CallIds",
+    "Compacted",
+    "Compaction",
     "Config",
     "Cursor",
     "Decider",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
+from perdure.loop.compaction import Compacted, Compaction
 from perdure.loop.decisions import ToolDecision, stricter
 from perdure.loop.events import RunEnd
 from perdure.loop.middleware import (
@@ -24,6 +25,14 @@ from perdure.loop.model import ModelRequest
 from perdure.loop.trigger import Hidden
 from perdure.tools import ToolResult
 from perdure.wire import Item, Message, StreamEvent
+
+
+class Transformed(NamedTuple):
+    """What `transform` hooks made of a transcript."""
+
+    items: Sequence[Item]
+    compaction: Compaction | None
+    """What the last one that folded anything says it did."""
 
 
 class Hooks:
@@ -65,10 +74,13 @@ class Hooks:
             given += await hook(info)
         return given
 
-    async def transform(self, items: Sequence[Item], info: RunInfo) -> Sequence[Item]:
+    async def transform(self, items: Sequence[Item], info: RunInfo) -> Transformed:
+        compaction: Compaction | None = None
         for hook in self._transform:
             items = await hook(list(items), info)
-        return items
+            if isinstance(items, Compacted):
+                compaction = items.compaction
+        return Transformed(items, compaction)
 
     async def before_model_call(self, request: ModelRequest) -> ModelRequest:
         for hook in self._before_model_call:

@@ -140,7 +140,12 @@ class Middleware:
         return ()
 
     async def transform(self, items: Sequence[Item], info: RunInfo) -> Sequence[Item]:
-        """Shorten or edit what this one request carries. The transcript stays as it is."""
+        """Shorten or edit what this one request carries. The transcript stays as it is.
+
+        A request that a hook edited cannot be rebuilt from a record, so its response has no hash
+        there; one that a hook shortened can, if it returns `Compacted` items, which say what was
+        folded.
+        """
         return items
 
     async def before_model_call(self, request: ModelRequest) -> ModelRequest | None:

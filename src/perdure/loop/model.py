@@ -8,6 +8,7 @@ from typing import Protocol, runtime_checkable
 import msgspec
 
 from perdure.errors import Truncated
+from perdure.loop.compaction import Compaction
 from perdure.loop.transcript import Items
 from perdure.wire import (
     Fold,
@@ -27,11 +28,13 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
         settings: Every member but `input`.
         input: What the model reads, in order.
         via: Who is asked, in place of the drive's own model. Its name is in the settings.
+        compaction: What its input begins with in place of the transcript's beginning.
     """
 
     settings: Request
     input: Items
     via: Model | None = None
+    compaction: Compaction | None = None
 
     def to_request(self) -> Request:
         """The request as one wire value. Copies the input; meant for tests and for people."""

@@ -37,8 +37,8 @@ async def build_request(drive: Drive) -> ModelRequest:
     if not drive.hooks.transforms:
         return ModelRequest(settings=settings, input=drive.visible(name))
     edited = await drive.hooks.transform(drive.transcript.snapshot(), drive.info())
-    kept = filtered(edited, lambda item: drive.is_for(name, item))
-    return ModelRequest(settings=settings, input=kept)
+    kept = filtered(edited.items, lambda item: drive.is_for(name, item))
+    return ModelRequest(settings=settings, input=kept, compaction=edited.compaction)
 
 
 def for_its_model(drive: Drive, request: ModelRequest, before: ModelRequest) -> ModelRequest:

@@ -76,41 +76,51 @@ def seal(draft: Draft, parent: str | None, ts: str) -> AnyEntry:
             that was not sealed.
         NotIJson: The body holds what no JSON can, named by its path.
     """
-    taken = RESERVED.intersection(draft.body)
-    if taken:
-        raise EntryRefused(f"a body must not have a member {min(taken)!r}")
-    text, content = _body_text(draft.body)
-    parents = tuple(sorted(draft.parents, key=_place))
+    if not RESERVED.isdisjoint(draft.body):
+        taken = min(RESERVED.intersection(draft.body))
+        raise EntryRefused(f"a body must not have a member {taken!r}")
+    members, content = _body(draft.body)
+    parents = tuple(sorted(draft.parents, key=_place)) if draft.parents else ()
     draft.id = entry_id(draft.type, parent, parents, ts, content)
-    envelope: dict[str, object] = {"id": draft.id, "parent": parent, "ts": ts, "type": draft.type}
+    members["id"], members["parent"] = draft.id, parent
+    members["ts"], members["type"] = ts, draft.type
     if parents:
-        envelope["parents"] = parents
-    return decode_entry(_merge(text, envelope))
+        members["parents"] = parents
+    return decode_entry(_line(members))
 
 
 def _place(ref: ParentRef) -> tuple[str, str]:
     return ref.session, ref.entry
 
 
-def _body_text(body: Mapping[str, object]) -> tuple[bytes, str]:
-    """A body as it is written, and its content hash. What need not change keeps its spelling."""
-    source = json_text(body)
+def _body(body: dict[str, object]) -> tuple[dict[str, object], str]:
+    """The members of a body, each as msgspec is to write it, and the content hash.
+
+    What need not change keeps its spelling.
+    """
+    plain = _plain_members(body)
+    source = _plain_text(plain) or json_text(body)
     text, changes = normalise(source)
-    if not changes:
-        return (text if b"\n" in source or b"\r" in source else source), digest(text)
-    if NORMALISED in body:
+    if NORMALISED in body and changes:
         raise EntryRefused(f"the body has a member {NORMALISED!r} already")
-    members = msgspec.json.decode(text, type=dict[str, Raw])
-    noted = {**members, NORMALISED: Raw(msgspec.json.encode(changes))}
-    text = normalise(msgspec.json.encode(noted)).text
-    return text, digest(text)
+    if changes:
+        members = msgspec.json.decode(text, type=dict[str, Raw])
+        noted = {**members, NORMALISED: Raw(msgspec.json.encode(changes))}
+        source = text = normalise(msgspec.json.encode(noted)).text
+    elif b"\n" in source or b"\r" in source:
+        source = text
+    elif plain is not None:
+        return plain, digest(text)
+    return dict(msgspec.json.decode(source, type=dict[str, Raw])), digest(text)
 
 
-def _merge(text: bytes, envelope: Mapping[str, object]) -> bytes:
-    members: dict[str, object] = {**msgspec.json.decode(text, type=dict[str, Raw]), **envelope}
-    ascii_only = all(map(str.isascii, members))
-    names = sorted(members) if ascii_only else sorted(members, key=_utf16)
-    return msgspec.json.encode({name: members[name] for name in names})
+def _line(members: Mapping[str, object]) -> bytes:
+    if "".join(members).isascii():
+        return _SORTED.encode(members)
+    return msgspec.json.encode({name: members[name] for name in sorted(members, key=_utf16)})
+
+
+_SORTED = msgspec.json.Encoder(order="sorted")
 
 
 def _utf16(name: str) -> bytes:
@@ -127,21 +137,39 @@ def json_text(value: object, path: str = "") -> bytes:
         NotIJson: A part of it is of no JSON type, or not a finite number; the path says where.
         EntryRefused: It names a draft that was not sealed.
     """
-    text = _plain_text(value)
-    return "".join(_pieces(value, path)).encode() if text is None else text
+    return _plain_text(_plain_members(value)) or "".join(_pieces(value, path)).encode()
 
 
-def _plain_text(value: object) -> bytes | None:
-    """An object that msgspec writes as it is; None for anything else."""
+def _plain_members(value: object) -> dict[str, object] | None:
+    """The members of an object, if msgspec writes each of them as it is."""
     if not isinstance(value, dict):
         return None
-    members = cast("dict[object, object]", value)
-    if not _PLAIN.issuperset(map(type, members.values())) or not set(map(type, members)) <= {str}:
-        return None
+    members: dict[str, object] = {}
+    for name, member in cast("dict[str, object]", value).items():
+        written = member
+        if isinstance(member, Draft) and member.id:
+            written = member.id
+        elif type(member) not in _PLAIN or type(name) is not str:
+            return None
+        elif isinstance(member, Raw) and _is_padded(member):
+            return None  # in a line, no white space stands around what is a member
+        members[name] = written
+    return members
+
+
+def _is_padded(raw: Raw) -> bool:
+    text = bytes(raw)
+    return text[:1] <= b" " or text[-1:] <= b" "
+
+
+def _plain_text(members: Mapping[str, object] | None) -> bytes:
+    """Members as msgspec writes them; empty if they are not plain."""
+    if members is None:
+        return b""
     try:
         return msgspec.json.encode(members)
     except UnicodeEncodeError:  # a lone surrogate
-        return None
+        return b""
 
 
 _PLAIN = frozenset({str, Raw, bool, int, type(None)})

@@ -179,6 +179,19 @@ async def test_what_a_handler_raises_at_the_end_does_not_hide_the_failure() -> N
     assert heard.drained == 1
 
 
+async def test_what_a_handler_raises_at_the_end_of_a_good_run_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Fails(Heard):
+        async def session_end(self, *args: object) -> None:
+            raise RuntimeError("cannot close")
+
+    heard = Fails()
+    assert await call_model(ScriptedModel(["fine"]), "go", hooks=heard).text() == "fine"
+    assert "a hook failed at the end" in caplog.text
+    assert heard.drained == 1
+
+
 async def test_a_prompt_may_be_changed_or_refused() -> None:
     heard = Heard()
     heard.prompt = PromptVerdict(text="better")

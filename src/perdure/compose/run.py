@@ -8,6 +8,7 @@ everything between is the loop's.
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -73,6 +74,8 @@ from perdure.wire import (
     Request,
     Response,
 )
+
+logger = logging.getLogger("perdure.compose")
 
 
 class Run:
@@ -223,9 +226,7 @@ class Run:
         else:
             await self._leave(None)
         finally:
-            if self.recording is not None:
-                recording, self.recording = self.recording, None
-                await recording.close()
+            await self._close()  # after `_leave` there is nothing left to close
 
     async def _course(self) -> None:
         opened = await self._open()
@@ -517,7 +518,8 @@ class Run:
     async def _leave(self, error: Exception | None) -> None:
         """Whatever happened: save what is committed, stop the tasks, tell the hooks.
 
-        What fails here is added to the error that ended the run and never takes its place.
+        What fails here is added to the error that ended the run and never takes its place. Of a run
+        that ended well, a hook's failure is logged; that the record could not be written is raised.
         """
         failures: list[Exception] = []
         for step in (self._keep_progress, self._stop_tasks, self._tell_end):
@@ -525,10 +527,23 @@ class Run:
                 await step(error)
             except Exception as failure:  # noqa: BLE001 - the next step is taken all the same
                 failures.append(failure)
+        try:
+            await self._close()
+        except Exception as unwritten:
+            if error is None:
+                raise
+            failures.append(unwritten)
         for failed in failures:
             if error is None:
-                raise failed
-            error.add_note(f"while ending: {type(failed).__name__}: {failed}")
+                logger.error("a hook failed at the end of a run", exc_info=failed)
+            else:
+                error.add_note(f"while ending: {type(failed).__name__}: {failed}")
+
+    async def _close(self) -> None:
+        """Let go of the record, if there is one."""
+        recording, self.recording = self.recording, None
+        if recording is not None:
+            await recording.close()
 
     async def _keep_progress(self, error: Exception | None) -> None:
         if error is not None and self.state is not None and self.recording is None:

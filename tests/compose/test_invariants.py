@@ -339,3 +339,38 @@ def test_a_run_killed_behind_any_save_comes_to_the_same_history(
         again.check()
 
     asyncio.run(whole())
+
+
+@settings(max_examples=40)
+@given(calls=st.integers(1, 3), at=st.integers(0, 6))
+def test_a_call_with_an_effect_runs_once_at_most_wherever_its_run_is_killed(
+    calls: int, at: int
+) -> None:
+    ran: list[str] = []
+
+    @client_tool(effect="once")
+    async def pay(x: str) -> str:
+        """Pay."""
+        ran.append(x)
+        return f"paid {x}"
+
+    def model() -> ScriptedModel:
+        asked = [call("pay", {"x": str(number)}, f"c_{number}") for number in range(calls)]
+        return ScriptedModel([turn(*asked), "done"])
+
+    async def whole() -> None:
+        kept = Crashes(at)
+        with contextlib.suppress(StateNotSaved):
+            await call_model(model(), "go", tools=[pay], state=kept).text()
+        survived = kept.state
+        if survived is not None and survived.status == "complete":
+            assert sorted(ran) == sorted(set(ran))
+            return
+        fresh = survived is None or not survived.messages
+        assert not (fresh and ran), "a call ran that no save knows of"
+        again = call_model(model(), "go" if fresh else None, tools=[pay], state=Kept(survived))
+        state = await again.state()
+        assert check_pairs(state.messages) == []
+        assert sorted(ran) == sorted(set(ran))
+
+    asyncio.run(whole())

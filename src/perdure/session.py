@@ -117,6 +117,7 @@ class Session(Generic[OutputT]):
     async def _record(self, store: Store) -> None:
         """Take up the recorded session, or make it."""
         from perdure.log import open_named, record
+        from perdure.log.environment import cwd_of
         from perdure.log.store import Transactions
 
         agent = self._agent
@@ -126,6 +127,7 @@ class Session(Generic[OutputT]):
             recording = await open_named(
                 store,
                 self._name,
+                cwd=cwd_of(agent.env),
                 keep=agent.keep,
                 clock=agent.clock,
                 ids=agent.ids,
@@ -134,7 +136,12 @@ class Session(Generic[OutputT]):
             )
         else:
             recording = await record(
-                store, keep=agent.keep, clock=agent.clock, ids=agent.ids, seconds=agent.lease
+                store,
+                cwd=cwd_of(agent.env),
+                keep=agent.keep,
+                clock=agent.clock,
+                ids=agent.ids,
+                seconds=agent.lease,
             )
         if recording.halts:
             await recording.close()
@@ -446,8 +453,7 @@ class Session(Generic[OutputT]):
     def _write_queued(self) -> None:
         """Write what was queued while no drive runs that would."""
         if self._recording is not None:
-            while (report := self._queues.next_report()) is not None:
-                _ = self._recording.recorder.note(report)
+            self._queues.note_reports(self._recording.recorder.note)
 
     # --- what it is --------------------------------------------------------------------
 

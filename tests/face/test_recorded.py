@@ -19,10 +19,11 @@ from perdure import (
 )
 from perdure.errors import Leased
 from perdure.log import Filters, Lease, Store, read_lines
-from perdure.loop import Middleware, ToolCallInfo
+from perdure.loop import Event, Middleware, ToolCallInfo
 from perdure.stores import open_store
 from perdure.stores.memory import MemoryStore
 from perdure.testing import ScriptedModel, call, text as say
+from perdure.testing.event_check import check_events
 from perdure.wire import FunctionCallOutput, user
 
 
@@ -224,3 +225,22 @@ async def test_an_agent_keeps_the_store_it_opened_until_it_is_closed(url: str) -
     await agent.aclose()
     assert agent.opened(url) is not store
     await agent.aclose()
+
+
+async def test_what_is_queued_between_drives_is_told_to_subscribers_and_written_once() -> None:
+    store = MemoryStore()
+    heard: list[Event] = []
+
+    async def ear(event: Event) -> None:
+        heard.append(event)
+
+    agent = Agent(ScriptedModel(["One.", "Two."]), store=store)
+    async with agent.session("chat") as chat:
+        chat.subscribe(ear)
+        chat.follow_up("and then?")
+        await chat.send("hi")
+    assert [event.type for event in heard].count("queued") == 1
+    check_events(heard)
+    (listed,) = (await store.list(Filters())).sessions
+    lines = (await store.read(listed.id)).lines
+    assert sum(b'"type":"queued"' in line for line in lines) == 1

@@ -105,9 +105,10 @@ class Delivery:
         failures: list[Exception] = []
         while (report := self._queues.next_report()) is not None:
             try:
-                self._last = self._ledger.note(report)
-                self._show(report)
-                await self._barrier.tell(report)
+                if not report.noted:
+                    self._last = self._ledger.note(report.event)
+                self._show(report.event)
+                await self._barrier.tell(report.event)
             except Exception as error:  # noqa: BLE001 - a subscriber or the ledger may raise anything
                 failures.append(error)
         return failures[0] if failures else None

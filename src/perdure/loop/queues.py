@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from perdure.loop.events import Queued, QueueMode
 from perdure.loop.trigger import Trigger
@@ -33,6 +34,14 @@ class Waiting:
     ended before one did."""
 
 
+class Report(NamedTuple):
+    """That an item was accepted, on its way to whoever listens."""
+
+    event: Queued
+    noted: bool
+    """It is written down already."""
+
+
 class Queues:
     """The queues of a session, or of one low-level drive, which has nobody to fill them."""
 
@@ -40,6 +49,8 @@ class Queues:
         self.steering: deque[Waiting] = deque()
         self.follow_ups: deque[Waiting] = deque()
         self._reports: deque[Queued] = deque()
+        self._noted = 0
+        """How many of them, from the oldest on, are written down already."""
         self._steered: asyncio.Future[None] | None = None
 
     def put(self, waiting: Waiting, run_id: str) -> None:
@@ -59,9 +70,18 @@ class Queues:
         if queue is self.steering and self._steered is not None and not self._steered.done():
             self._steered.set_result(None)
 
-    def next_report(self) -> Queued | None:
+    def next_report(self) -> Report | None:
         """Take the oldest report that was not delivered yet."""
-        return self._reports.popleft() if self._reports else None
+        if not self._reports:
+            return None
+        noted, self._noted = self._noted > 0, max(self._noted - 1, 0)
+        return Report(self._reports.popleft(), noted)
+
+    def note_reports(self, note: Callable[[Queued], object]) -> None:
+        """Have the reports written down, between drives; the next drive delivers them."""
+        while self._noted < len(self._reports):
+            _ = note(self._reports[self._noted])
+            self._noted += 1
 
     @property
     def has_reports(self) -> bool:

@@ -178,4 +178,6 @@ def test_a_lease_and_a_pause_are_positive() -> None:
     with pytest.raises(ConfigError):
         Agent(ScriptedModel(["x"]), lease=0)
     with pytest.raises(ConfigError):
+        Agent(ScriptedModel(["x"]), max_stall=0)
+    with pytest.raises(ConfigError):
         recovering(agent_of(MemoryStore(), []), every=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
@@ -12,8 +13,9 @@ import pytest_asyncio
 
 import perdure
 from perdure import Middleware, Runs, ToolDecision
-from perdure.errors import FenceLost, Leased
-from perdure.log import AnyEntry, Erasure, Filters, Message, Store, decode_entry
+from perdure.durable import Driving, run_by_id
+from perdure.errors import FenceLost, Leased, RunBusy
+from perdure.log import AnyEntry, Erasure, Filters, Lease, Message, Store, decode_entry
 from perdure.log.header import Origin
 from perdure.loop import NextTool, ToolCallInfo
 from perdure.stores.jsonl import JsonlStore
@@ -22,6 +24,7 @@ from perdure.stores.sqlite import SqliteStore
 from perdure.testing import ScriptedModel, call, turn
 from perdure.testing.store_kit import chain, header
 from perdure.tools import Call, ToolResult, arguments_digest
+from perdure.wire import user
 from tests.durable.world import (
     RUN,
     Act,
@@ -136,6 +139,34 @@ async def test_a_detached_child_is_its_own_root(store: Store) -> None:
     with pytest.raises(Leased):
         await store.lease("away", holder="another")
     await store.append("away", 1, child.fence, chain(1, under=chain(1)[0].id, first=5))
+
+
+class Watched(MemoryStore):
+    """Remembers the lease that was taken last."""
+
+    taken: Lease | None = None
+
+    async def lease(self, root: str, *, holder: str, seconds: float = 30.0) -> Lease:
+        self.taken = await super().lease(root, holder=holder, seconds=seconds)
+        return self.taken
+
+
+async def test_a_driver_hears_from_its_renewal_that_another_drives() -> None:
+    """LOG 2.3: it waits for a model, and looks for nothing else for an hour."""
+    store = Watched()
+    agent = agent_of(store, [], ["A long story."], model=ScriptedModel(["A story."], delay=3600))
+    driving = Driving(poll=3600)
+    running = asyncio.create_task(
+        run_by_id(agent, store, RUN, [user("go")], wait=False, driving=driving)
+    )
+    async with asyncio.timeout(60):
+        while driving.control.handle is None:  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.01)
+        assert store.taken is not None
+        await store.release(store.taken)
+        await store.lease(store.taken.root, holder="another", seconds=3600)
+        with pytest.raises(RunBusy):
+            await running
 
 
 # --- LOG 3.2: a message id is unique for the life of its session ---------------------------------

@@ -16,7 +16,14 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from perdure.errors import FenceLost, Leased, LeaseExpired, PerdureError, StoreFailed
+from perdure.errors import (
+    ConfigError,
+    FenceLost,
+    Leased,
+    LeaseExpired,
+    PerdureError,
+    StoreFailed,
+)
 from perdure.log.leases import Held, take_lease
 from perdure.log.recording import go_on
 from perdure.log.store import Lease, Renewing, Store
@@ -408,6 +415,17 @@ async def test_nobody_renews_after_a_release(store: Memory | Sqlite, hands: Hand
     assert isinstance(rival(store), Lease)
 
 
+async def test_times_of_a_lease_are_positive(hands: Hands) -> None:
+    store = Memory(hands)
+    await store.create(header("s"))
+    with pytest.raises(ConfigError):
+        await take_lease(store, "s", holder="us", seconds=0)
+    held = await take_lease(store, "s", holder="us", seconds=SECONDS)
+    with pytest.raises(ConfigError):
+        held.keep(max_stall=0)
+    await held.release()
+
+
 # --- loops and processes -------------------------------------------------------------------------
 
 
@@ -445,6 +463,9 @@ def test_two_loops_of_a_process_keep_their_leases_apart(tmp_path: Path, hands: H
 def test_a_loop_that_was_closed_keeps_no_lease(hands: Hands) -> None:
     store = Memory(hands)
     asyncio.run(_forget(store, hands))
+    count = store.renewals.count
+    time.sleep(2 * SECONDS)
+    assert store.renewals.count <= count + 1  # one was on its way
     hands.now += 2 * SECONDS
     assert isinstance(rival(store), Lease)
 

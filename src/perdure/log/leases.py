@@ -16,7 +16,7 @@ import socket
 from collections.abc import Callable
 
 from perdure.clock import boot_time
-from perdure.errors import FenceLost, Leased, LeaseExpired
+from perdure.errors import ConfigError, FenceLost, Leased, LeaseExpired
 from perdure.log.lease_thread import Pulse, Stop, work_here, work_there
 from perdure.log.store import Lease, Leases, Renewing
 
@@ -95,7 +95,12 @@ class Held:
 
         Args:
             max_stall: Seconds for which the loop that runs may be blocked and still keep it.
+
+        Raises:
+            ConfigError: That is not a positive number.
         """
+        if not max_stall > 0:
+            raise ConfigError(f"max_stall is a positive number of seconds, got {max_stall}")
         seconds = self.lease.seconds
         if seconds is None or self._loop is not None:
             return
@@ -181,7 +186,7 @@ async def take_lease(
     wait: float = 0.0,
     boot: Callable[[], float] = boot_time,
 ) -> Held:
-    """Take the lease of a root session. Raises as `Leases.lease`.
+    """Take the lease of a root session. Raises as `Leases.lease`; a time of none is refused.
 
     Args:
         store: Whose it is.
@@ -191,6 +196,8 @@ async def take_lease(
         wait: Seconds to wait while another has it. What a killed process held lapses in time.
         boot: The machine's boot-time clock, in seconds.
     """
+    if not seconds > 0:
+        raise ConfigError(f"a lease holds for a positive number of seconds, got {seconds}")
     holder = holder or f"process {os.getpid()} on {socket.gethostname()}"
     end = boot() + wait
     pauses = iter(LOOK_AGAIN)

@@ -13,6 +13,7 @@ from perdure import (
     Runs,
     current_call,
     interrupt,
+    invoke,
     parallel,
     recover,
     sleep,
@@ -658,3 +659,75 @@ async def test_a_timed_out_once_step_leaves_open_what_it_did() -> None:
     bench = bench_of(make)
     assert await bench.run() == "halted"
     assert bench.did == ["slow"]
+
+
+# --- calls that tools make -----------------------------------------------------------------------
+
+
+class Maker:
+    """An agent whose tool makes calls of another, with naps between them."""
+
+    def __init__(self, effect: Effect, *, unsure: bool = False) -> None:
+        self.clock, self.store = FakeClock(), MemoryStore()
+        self.fired: list[tuple[int, str]] = []
+        maker = self
+
+        @tool(effect=effect)
+        async def inner(n: int) -> dict[str, int]:
+            """Take effect."""
+            maker.fired.append((n, current_call().idempotency_key))
+            if unsure:
+                raise OutcomeUnknown("the line dropped")
+            return {"n": n}
+
+        @tool(effect="idempotent")
+        async def outer() -> list[str]:
+            """Make calls."""
+            first = await invoke("inner", {"n": 1})
+            await sleep("nap", 10)
+            second = await invoke("inner", {"n": 2})
+            return [str(first.output), str(second.output)]
+
+        self.agent: Agent = Agent(
+            ScriptedModel([call("outer"), "Done."]),
+            tools=[inner, outer],
+            store=self.store,
+            clock=self.clock,
+        )
+
+
+@pytest.mark.parametrize("effect", ["none", "idempotent", "keyed", "once"])
+async def test_a_call_that_a_tool_makes_is_a_step_and_is_made_once(effect: Effect) -> None:
+    maker = Maker(effect)
+    assert (await maker.agent.run("go", run_id=RUN)).status == "suspended"
+    await maker.clock.advance(11)
+    result = await maker.agent.run("go", run_id=RUN)
+    assert (result.status, [n for n, _ in maker.fired]) == ("done", [1, 2])
+    assert outputs(result)[CALL] == '["{\\"n\\":1}","{\\"n\\":2}"]'
+
+
+async def test_a_call_that_a_tool_makes_and_that_may_have_run_halts() -> None:
+    maker = Maker("once", unsure=True)
+    assert (await maker.agent.run("go", run_id=RUN)).status == "halted"
+    assert (await maker.agent.run("go", run_id=RUN)).status == "halted"
+    assert len(maker.fired) == 1
+    (waiting,) = (await Runs(maker.store).get(RUN)).pending
+    item = {"type": "function_call_output", "call_id": CALL, "output": "it went through"}
+    name = "perdure:invoke/inner/1"
+    await Runs(maker.store).resolve(RUN, waiting.call.call_id, step=name, value=item)
+    assert (await maker.agent.run("go", run_id=RUN)).status == "suspended"
+    assert len(maker.fired) == 1
+
+
+async def test_a_keyed_call_that_a_tool_makes_runs_again_under_its_key() -> None:
+    maker = Maker("keyed")
+    await maker.agent.run("go", run_id=RUN)
+    await maker.clock.advance(11)
+    assert (await maker.agent.run("go", run_id=RUN)).status == "done"
+    whole, first = maker.store, list(maker.fired)
+    shown = [f"{e.type} {e.members.get('phase', '')}".strip() for e in await entries_of(whole)]
+    maker.store = await cut_after(whole, shown.index("perdure:step start") + 1)
+    again = maker.agent.with_(store=maker.store)
+    maker.fired.clear()
+    assert (await again.run("go", run_id=RUN)).status == "suspended"
+    assert maker.fired == first[:1]

@@ -27,9 +27,11 @@ from perdure.log.entries import Json, StepEntry
 from perdure.log.recorder import Recorder
 from perdure.log.work import CallWork, Wait
 from perdure.loop import LoopPort
-from perdure.tools import Call, Effect, current_call
+from perdure.loop.config import RunNested
+from perdure.tools import Call, Effect, Tool, ToolResult, current_call, effect_of
 from perdure.tools.effect import is_effect
 from perdure.tools.result import json_text
+from perdure.wire import FunctionCallOutput, decode_item, encode, function_call_output
 
 T = TypeVar("T")
 
@@ -38,6 +40,9 @@ Work: TypeAlias = Callable[[], Awaitable[T]] | Callable[[], T]
 
 MAX_NAME = 200
 """How many characters the name of a step or a wait may have."""
+
+INVOKED = "perdure:invoke/"
+"""What the name of the step of a nested call begins with."""
 
 RESERVED = "perdure:"
 """What no name of a step or a wait may begin with."""
@@ -56,6 +61,8 @@ class Recorded:
         self.recording = recording
         self.target = target
         self.running: dict[str, asyncio.Task[object]] = {}
+        self.calls: dict[str, int] = {}
+        """How many calls it has made, by tool."""
 
     @property
     def work(self) -> CallWork:
@@ -180,27 +187,7 @@ async def step(
     recorded = recorded_now()
     if recorded is None:
         return cast("T", msgspec.json.decode(json_text(await _tried(planned))))
-    if name in recorded.running:
-        raise ConfigError(f"step {name!r} of this call is running; give another a name of its own")
-    known = recorded.work.steps.get(name)
-    if known is not None and known.end is not None:
-        return cast("T", _result(known.end))
-    if known is not None and known.start is not None and "once" in (known.start.effect, effect):
-        raise OutcomeUnknown(f"step {name!r} may have taken effect")
-    task = asyncio.get_running_loop().create_task(
-        _taken(recorded, planned), name=f"perdure-step-{name}"
-    )
-    recorded.running[name] = task
-    task.add_done_callback(lambda _: recorded.running.pop(name, None))
-    port = recorded.call.port
-    if isinstance(port, LoopPort):
-        port.attend(task)
-    try:
-        return cast("T", await asyncio.shield(task))
-    except asyncio.CancelledError:
-        if effect == "none":
-            task.cancel()
-        raise
+    return cast("T", await _step(recorded, planned))
 
 
 @overload
@@ -256,6 +243,60 @@ async def parallel(
     if errors:
         raise BaseExceptionGroup("steps failed", errors)
     return [task.result() for task in tasks]
+
+
+async def _step(recorded: Recorded, planned: _Planned) -> object:
+    """A step on the record: what it gave, or what it gives now."""
+    name, effect = planned.name, planned.effect
+    if name in recorded.running:
+        raise ConfigError(f"step {name!r} of this call is running; give another a name of its own")
+    known = recorded.work.steps.get(name)
+    if known is not None and known.end is not None:
+        return _result(known.end)
+    if known is not None and known.start is not None and "once" in (known.start.effect, effect):
+        raise OutcomeUnknown(f"step {name!r} may have taken effect")
+    task = asyncio.get_running_loop().create_task(
+        _taken(recorded, planned), name=f"perdure-step-{name}"
+    )
+    recorded.running[name] = task
+    task.add_done_callback(lambda _: recorded.running.pop(name, None))
+    port = recorded.call.port
+    if isinstance(port, LoopPort):
+        port.attend(task)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        if effect == "none":
+            task.cancel()
+        raise
+
+
+async def nested_step(call: Call, tool: Tool, arguments: str, run: RunNested) -> ToolResult:
+    """A call that a tool makes, as a step of its own call, with the effect of its tool (LOG 5.5).
+
+    It is named by its tool and its place among the calls of that tool, so a tool that makes its
+    calls in the same order again gets their results from the record.
+
+    Raises:
+        ToolError: It failed or was refused, now or before.
+        OutcomeUnknown: It may have taken effect, and must not be made again.
+    """
+    recorded = recorded_now()
+    if recorded is None or recorded.call is not call or _in_step.get():
+        return await run("")
+    place = recorded.calls[tool.name] = recorded.calls.get(tool.name, 0) + 1
+    name = f"{INVOKED}{tool.name}/{place}"
+    key = f"{call.idempotency_key}/{name}"
+
+    async def work() -> object:
+        given = await run(key)
+        shown = function_call_output(call.id, given.output)
+        return msgspec.json.decode(encode(shown))
+
+    effect = effect_of(tool, arguments or "{}")
+    item = await _step(recorded, _Planned(name, work, effect))
+    output = decode_item(msgspec.json.encode(item))
+    return ToolResult(output.output) if isinstance(output, FunctionCallOutput) else ToolResult("")
 
 
 async def _taken(recorded: Recorded, planned: _Planned) -> object:

@@ -48,6 +48,13 @@ until somebody says what came of it (LOG 5.10)."""
 LateSink = Callable[[str, ToolResult], None]
 """Takes the id of a call and what its abandoned tool gave."""
 
+RunNested = Callable[[str], Awaitable[ToolResult]]
+"""Runs a nested call under a key; an empty one is made up."""
+
+NestedMemo = Callable[[Call, Tool, str, RunNested], Awaitable[ToolResult]]
+"""Stands around a nested call: the call that makes it, its tool, its arguments, what runs it. With
+a record it is a step of the call, so that a call that is entered again does not make it again."""
+
 ToolProvider = Callable[[], Sequence[Tool]] | Callable[[], Awaitable[Sequence[Tool]]]
 
 
@@ -125,6 +132,8 @@ class Config:
     """What becomes of a call whose outcome nobody knows."""
     on_late: LateSink | None = None
     """Hears of a result that an abandoned tool gave after its call had ended."""
+    memo: NestedMemo | None = None
+    """Stands around the calls that tools make."""
     fence: str = ""
     """What tells the driver in force from all others, for tools to hand on (LOG 2.2)."""
     keep: Callable[[Item], bool] = visible_to_model

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perdure.errors import ToolError
+from perdure.errors import OutcomeUnknown, ToolError
 from perdure.loop import batch as batches
 from perdure.loop.decisions import ToolDecision
 from perdure.loop.middleware import ToolCallInfo
@@ -17,11 +17,21 @@ CLIP = 500
 async def run_nested(drive: Drive, parent: Call, name: str, arguments: str) -> ToolResult:
     """Run a tool as the work of `parent`: decided, told, dispatched and judged like any call.
 
-    Every nested call has a fresh id and a fresh key; nothing enters the transcript.
+    Nothing enters the transcript. With a record it is a step of `parent` (LOG 5.5).
 
     Raises:
         ToolError: It failed, was refused, or there is no such tool.
     """
+    memo, tool = drive.config.memo, drive.tools.get(name)
+    if memo is None or tool is None:
+        return await _run(drive, parent, name, arguments, "")
+    return await memo(
+        parent, tool, arguments, lambda key: _run(drive, parent, name, arguments, key)
+    )
+
+
+async def _run(drive: Drive, parent: Call, name: str, arguments: str, key: str) -> ToolResult:
+    """Every nested call has a fresh id, and a fresh key unless it is given one."""
     call_id = drive.config.ids.new("call_")
     call = FunctionCall(call_id=call_id, name=name, arguments=arguments)
     info = ToolCallInfo(
@@ -39,7 +49,7 @@ async def run_nested(drive: Drive, parent: Call, name: str, arguments: str) -> T
         index=0,
         info=info,
         arguments=arguments or "{}",
-        key=f"{drive.run_id}/{call_id}",
+        key=key or f"{drive.run_id}/{call_id}",
     )
     try:
         await batches.run_one(drive, slot, hold=_ask)
@@ -51,6 +61,8 @@ async def run_nested(drive: Drive, parent: Call, name: str, arguments: str) -> T
         drive.why.pop(call_id, None)
     if slot.result is not None and slot.error is None and not slot.rejected:
         return slot.result
+    if slot.unknown:
+        raise OutcomeUnknown(str(slot.error)) from slot.error
     said = text_of(slot.result.output) if slot.result is not None else str(slot.error)
     raise ToolError(said.removeprefix("Error: ")) from slot.error
 

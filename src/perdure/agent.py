@@ -56,6 +56,7 @@ from perdure.wire import ABSENT, Item, Request
 
 if TYPE_CHECKING:
     from perdure.log import Recording, Store
+    from perdure.log.environment import EnvSource
     from perdure.stores.kept import KeptStores
 
 NewT = TypeVar("NewT")
@@ -105,6 +106,9 @@ class Agent(Generic[OutputT]):
         retry: When a model call that failed before its answer began is made again.
         elicitor: Asks the user what a tool wants to know.
         store: Where runs and sessions are recorded: a store, or its URL; nowhere if empty.
+        env: Where the work happens, for the record: members of an `env` entry, as
+            `{"cwd": "/work"}`, or a function that is asked before every recorded drive, also about
+            a sub-agent's that has none of its own; it is written when it changes.
         recorder: Takes the records that tools write, in place of the store.
         keep: Which items of the transcript the model sees.
         grace: Seconds that a told tool has to end before it is cancelled.
@@ -136,6 +140,7 @@ class Agent(Generic[OutputT]):
     retry: Retry = dataclasses.field(default_factory=lambda: Retry(max_attempts=DEFAULT_ATTEMPTS))
     elicitor: Elicitor | None = None
     store: str | Store = ""
+    env: EnvSource | None = None
     recorder: ToolRecorder | None = None
     keep: Callable[[Item], bool] = visible_to_model
     grace: float = DEFAULT_GRACE
@@ -162,6 +167,7 @@ class Agent(Generic[OutputT]):
         instructions: object = self.instructions
         if not (isinstance(instructions, str) or callable(instructions)):
             raise ConfigError(f"Agent(instructions=...) got {instructions!r}")
+        self._check_env()
         tools: list[Tool] = [as_tool(thing) for thing in self.tools]
         by_name: list[Tool] = sorted(tools, key=lambda tool: tool.name)
         object.__setattr__(self, "_tools", tuple(ToolSet(by_name)))
@@ -367,6 +373,8 @@ class Agent(Generic[OutputT]):
             config = _recorded(config, recording)
             if limits is not None:
                 config = dataclasses.replace(config, left=limits)
+            recording.host = recording.host if self.env is None else self.env
+            await recording.ask_environment()
             recording.recorder.use(request_settings(config, await resolve_tools(config)))
         if self._plan is not None:
             config = dataclasses.replace(config, answering=self._plan.judge())
@@ -438,6 +446,12 @@ class Agent(Generic[OutputT]):
         said = self.instructions()
         return await said if inspect.isawaitable(said) else said
 
+    def _check_env(self) -> None:
+        if self.env is not None and not callable(self.env):
+            from perdure.log.environment import checked
+
+            checked(self.env)
+
     def _resolve(self) -> Resolved:
         if isinstance(self.model, str):
             return resolve(self.model)
@@ -495,6 +509,8 @@ class Agent(Generic[OutputT]):
 
 def _recorded(config: Config, recording: Recording) -> Config:
     """A config whose tools' records and questions go into the log too."""
+    from perdure.durable.work import nested_step
+
     asks = config.elicitor
     return dataclasses.replace(
         config,
@@ -502,6 +518,7 @@ def _recorded(config: Config, recording: Recording) -> Config:
         elicitor=recording.elicitor(asks) if asks is not None else None,
         on_unknown="halt" if recording.halts else "tell",
         on_late=recording.on_late,
+        memo=nested_step,
         fence=recording.lease.fence.nonce,
     )
 

@@ -32,6 +32,7 @@ from perdure.log import (
     subsession_id,
 )
 from perdure.log.entries import Json
+from perdure.log.environment import env_of
 from perdure.log.ids import ParentRef
 from perdure.log.recorded_bodies import input_draft
 from perdure.log.recorder import Recorder
@@ -153,7 +154,7 @@ class AgentTool:
 
     async def _going_on(self, parent: Recording, child: str) -> Recording:
         driven = self.driven
-        return await go_on(
+        recording = await go_on(
             parent.store,
             child,
             keep=driven.keep,
@@ -161,6 +162,8 @@ class AgentTool:
             ids=driven.ids,
             held=parent.held,
         )
+        recording.host, recording.inherited = parent.host, env_of(parent.view.env)
+        return recording
 
     async def _create(self, parent: Recording, call: Call, child: str) -> None:
         entry = self._task(call)

@@ -7,6 +7,7 @@ from typing import Protocol, runtime_checkable
 
 from perdure.clock import Clock, Ids
 from perdure.log import Recording
+from perdure.log.environment import EnvSource
 from perdure.loop import (
     Broadcast,
     CallIds,
@@ -53,6 +54,11 @@ class Driven(Protocol):
     @property
     def wind_down(self) -> float:
         """Seconds that a cancelled caller waits for its run to end."""
+        ...
+
+    @property
+    def env(self) -> EnvSource | None:
+        """Says where its work happens; None if nobody does."""
         ...
 
     @property

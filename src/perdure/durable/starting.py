@@ -10,6 +10,7 @@ from perdure.errors import ConfigError, NameTaken, RunMismatch
 from perdure.log import Draft, RunIdentity, Session, Store, Summary, new_header, new_session_id
 from perdure.log.context import item_of
 from perdure.log.entries import AnyEntry, CustomEntry, ItemEntry, RunEntry
+from perdure.log.environment import cwd_of
 from perdure.log.inputs import is_same_input
 from perdure.log.recorded_bodies import input_draft
 from perdure.log.timestamps import timestamp
@@ -63,6 +64,7 @@ async def begin_run(
         name=run_id,
         run=RunIdentity(id=run_id, kind=kind),
         agent=driven.name,
+        cwd=cwd_of(driven.env),
     )
     drafts = [input_draft(given, driven.keep, trigger) for given in prompts]
     entries = _sealed(drafts, driven)

@@ -14,6 +14,7 @@ from perdure.log.calls import Call
 from perdure.log.context import Context, Omission, context_json
 from perdure.log.drives import Drive
 from perdure.log.entries import AnyEntry, Entry, decode_entry
+from perdure.log.environment import Env, EnvAsked, EnvSource
 from perdure.log.header import Header, Origin, RunIdentity, decode_header, new_header
 from perdure.log.ids import new_session_id, subsession_id
 from perdure.log.path import View
@@ -59,6 +60,9 @@ __all__ = [
     "Draft",
     "Drive",
     "Entry",
+    "Env",
+    "EnvAsked",
+    "EnvSource",
     "Erasure",
     "Fault",
     "FaultKind",

@@ -17,6 +17,7 @@ from perdure.errors import EntryRefused, Guard
 from perdure.log.appender import Appender, AppendTicket, Writing
 from perdure.log.calls import CallsFold
 from perdure.log.entries import MESSAGE, Json, LinkEntry, RunEntry
+from perdure.log.environment import Env, env_draft
 from perdure.log.ids import ParentRef
 from perdure.log.path import View
 from perdure.log.recorded_bodies import (
@@ -158,6 +159,8 @@ class Recorder:
         )
         self.recording: Recording | None = None
         """The recording whose ledger it is."""
+        self.environment: Env | None = None
+        """Where the work of the next drive happens; None if nobody said."""
         self.leaves: dict[str, ParentRef] = {}
         """The last entry of the sub-agent's session that a call's output came from, by call."""
         self._queued: dict[str, Owed] = {}
@@ -290,7 +293,9 @@ class Recorder:
             body |= trigger_json(
                 {"ref": str(event.trigger), "trigger": trigger_body(event.trigger)}
             )
-        self._add(Draft("run", body))
+        env = self.environment
+        changed = env_draft(env, self.appender.view.env) if env is not None else []
+        self._add(Draft("run", body), *changed)
 
     def _settle_base(self) -> Json:
         """Settle the agent's own settings, unless a drive before had the same.

@@ -17,6 +17,7 @@ from perdure.log.appender import Appender
 from perdure.log.context import item_of
 from perdure.log.elicitations import RecordedElicitor
 from perdure.log.entries import MESSAGE, Json
+from perdure.log.environment import Env, EnvAsked, EnvSource, ask, env_of
 from perdure.log.header import Header, new_header
 from perdure.log.ids import new_session_id
 from perdure.log.leases import DEFAULT_SECONDS, MAX_STALL, Held, take_lease
@@ -59,8 +60,7 @@ class Recording:
         clock: Clock,
     ) -> None:
         self.clock = clock
-        self.again = again
-        """Makes it anew from the record, after its driver wrote entries of its own."""
+        self._again = again
         self.store = store
         self.held = held
         recorder.recording = self
@@ -71,6 +71,10 @@ class Recording:
         self.transcript: Transcript = transcript_of(view)
         """What drives go on from; it grows with them."""
         self.call_ids = CallIds(reserved_call_ids(self.session))
+        self.host: EnvSource | None = None
+        """Says where the work of its drives happens."""
+        self.inherited: Env | None = None
+        """Of a sub-agent's session: where its parent works, in case there is no host."""
         self.on_late: Callable[[str, ToolResult], None] | None = None
         """Hears of a result that comes after its call's drive gave it up."""
 
@@ -115,6 +119,33 @@ class Recording:
             max_stall: Seconds for which the event loop may be blocked and still keep it.
         """
         self.held.keep(max_stall=max_stall)
+
+    def again(self) -> Recording:
+        """Make it anew from the record, after its driver wrote entries of its own."""
+        made = self._again()
+        made.host, made.inherited = self.host, self.inherited
+        return made
+
+    async def ask_environment(self) -> None:
+        """Ask where the work of the next drive happens; its start writes what has changed.
+
+        Raises:
+            ConfigError: What the host says is no environment.
+        """
+        in_force = env_of(self.view.env)
+        before = self.inherited if in_force is None else in_force
+        if self.host is None:
+            self.recorder.environment = before
+            return
+        header = self.session.header
+        asked = EnvAsked(
+            session=header.id,
+            parent=header.parent_session if header.spawned_by else "",
+            call_id=header.spawned_by,
+            agent=header.agent,
+            before=before,
+        )
+        self.recorder.environment = await ask(self.host, asked)
 
     async def append(self, *drafts: Draft) -> None:
         """Write entries of the driver's own, durably; those that name a message consume it.
@@ -175,6 +206,7 @@ async def record(
     *,
     header: Header | None = None,
     name: str = "",
+    cwd: str = "",
     holder: str = "",
     seconds: float = DEFAULT_SECONDS,
     settings: Request | None = None,
@@ -188,6 +220,7 @@ async def record(
         store: Where.
         header: What it is; a fresh id by default.
         name: A name by which to find it again.
+        cwd: The directory that it is listed under.
         holder: Who drives it, for those who find it leased; this process unless given.
         seconds: How long its lease holds without being renewed, after its process died, say.
         settings: The settings of its drives, so that they stand first.
@@ -200,7 +233,8 @@ async def record(
     """
     clock, ids = clock or SystemClock(), ids or RandomIds()
     if header is None:
-        header = new_header(new_session_id(clock, ids), timestamp(clock.wall()), name=name)
+        made = new_session_id(clock, ids)
+        header = new_header(made, timestamp(clock.wall()), name=name, cwd=cwd)
     await store.create(header, name=name)
     held = await take_lease(store, header.lease_root, holder=holder, seconds=seconds)
     return _recording(store, held, Session(header), settings, keep, clock, ids)
@@ -299,6 +333,7 @@ async def open_named(
     store: Store,
     name: str,
     *,
+    cwd: str = "",
     holder: str = "",
     seconds: float = DEFAULT_SECONDS,
     settings: Request | None = None,
@@ -307,7 +342,7 @@ async def open_named(
     ids: Ids | None = None,
     wait: float = 0.0,
 ) -> Recording:
-    """Take up the session of a name, or make it. The arguments are `go_on`'s.
+    """Take up the session of a name, or make it. The arguments are `record`'s and `go_on`'s.
 
     Raises:
         Leased: Another driver has it.
@@ -320,6 +355,7 @@ async def open_named(
             return await record(
                 store,
                 name=name,
+                cwd=cwd,
                 holder=holder,
                 seconds=seconds,
                 settings=settings,

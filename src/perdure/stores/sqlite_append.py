@@ -6,13 +6,22 @@ of others as it is (LOG 1.6).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
-from sqlite3 import Connection
+from itertools import chain
+from sqlite3 import SQLITE_CONSTRAINT_UNIQUE, Connection, IntegrityError
 from typing import NamedTuple
 
 import msgspec
 
-from perdure.errors import FenceLost, NameTaken, NoSession, SessionExists, StaleVersion
+from perdure.errors import (
+    EntryRefused,
+    FenceLost,
+    NameTaken,
+    NoSession,
+    SessionExists,
+    StaleVersion,
+)
 from perdure.log.appending import check_append
 from perdure.log.entries import AnyEntry
 from perdure.log.header import decode_header, raised
@@ -23,6 +32,10 @@ from perdure.stores.points import At
 PLACES = 1 << 32
 """How many places every session has."""
 
+_MOST = 64  # entries that are written by one statement
+
+_header = functools.lru_cache(maxsize=1024)(decode_header)
+
 
 class Held:
     """A session as it is inside the transaction."""
@@ -30,7 +43,9 @@ class Held:
     def __init__(self, connection: Connection, key: int, version: int, header: bytes) -> None:
         self.key = key
         self.version = version
-        self.header = decode_header(header)
+        self.header = _header(header)
+        self.known: dict[str, bool] = {}
+        """Whether each of some entries is there; others are looked up when they are asked for."""
         self._connection = connection
 
     def lines_from(self, version: int) -> Sequence[bytes]:
@@ -41,6 +56,8 @@ class Held:
         return [line for (line,) in rows]
 
     def has(self, entry: str) -> bool:
+        if entry in self.known:
+            return self.known[entry]
         found = self._connection.execute(
             "SELECT 1 FROM perdure_entries WHERE session = ? AND id = ?", (self.key, entry)
         )
@@ -118,7 +135,8 @@ def _insert(connection: Connection, asked: Creation) -> int:
 # --- append ------------------------------------------------------------------------------
 
 _FIND = """
-SELECT s.key, s.version, s.header, s.root, r.counter, r.nonce, r.stops
+SELECT s.key, s.version, s.header, s.root, r.counter, r.nonce, r.stops, s.status, s.due,
+EXISTS (SELECT 1 FROM perdure_entries e WHERE e.session = s.key AND e.id = ?)
 FROM perdure_sessions s LEFT JOIN perdure_roots r ON r.session = s.root WHERE s.id = ?
 """
 
@@ -129,92 +147,134 @@ class Found(NamedTuple):
     held: Held
     stopped: bool
     """A stop waits to be taken up."""
+    status: str
+    due: int | None
+    """Of the summary, what is indexed."""
 
 
-def find(connection: Connection, session: str, fence: Fence) -> Found:
-    """Find a session to append to. Raises `NoSession` and `FenceLost`."""
-    found = connection.execute(_FIND, (session,)).fetchone()
+def find(connection: Connection, session: str, fence: Fence, parent: str | None = None) -> Found:
+    """Find a session to append to, and at once whether it has the entry to go on from.
+
+    Raises:
+        NoSession: There is no such session, or its root is gone.
+        FenceLost: The fence is not in force.
+    """
+    found = connection.execute(_FIND, (parent, session)).fetchone()
     if found is None:
         raise NoSession(session)
-    key, version, header, root, counter, nonce, stops = found
+    key, version, header, root, counter, nonce, stops, status, due, there = found
     if counter is None:
         raise NoSession(root)
     if not nonce or (counter, nonce) != fence:
         raise FenceLost(root)
-    return Found(Held(connection, key, version, header), stops > 0)
+    held = Held(connection, key, version, header)
+    if parent is not None:
+        held.known[parent] = bool(there)
+    return Found(held, stops > 0, status, due)
 
 
 def append(connection: Connection, asked: Change, at: At) -> Appended:
     """Append to a session. Raises as `Log.append`."""
-    held, stopped = find(connection, asked.session, asked.fence)
-    already = check_append(held, asked.version, asked.batch, asked.consumed, stopped=stopped)
+    batch = asked.batch
+    found = find(connection, asked.session, asked.fence, batch[0].parent if batch else None)
+    held = found.held
+    if held.version == asked.version and len(batch) <= _MOST:
+        held.known |= dict.fromkeys([entry.id for entry in batch], False)  # writing them tells
+    already = check_append(held, asked.version, batch, asked.consumed, stopped=found.stopped)
     at("checked")
-    rest = asked.batch[already:]
+    rest = batch[already:]
     if already:
         settle(connection, held.key)
-    if rest:
-        write(connection, held, rest)
-    if asked.summary is not None:
-        summarise(connection, held.key, asked.summary)
+    write(connection, found, rest, asked.summary)
     return Appended(held.version + len(rest), already)
 
 
-def write(connection: Connection, held: Held, rest: Sequence[AnyEntry]) -> None:
-    """Write entries that were checked."""
-    _move(connection, held, rest)
-    _insert_entries(connection, held.key, held.version, rest)
-    _consume(connection, held, rest)
+def write(
+    connection: Connection, found: Found, rest: Sequence[AnyEntry], summary: Summary | None
+) -> None:
+    """Write entries that were checked, and the summary with them.
+
+    Raises:
+        EntryRefused: One of them is there already; nothing was written.
+        StaleVersion: Another has the version.
+    """
+    if rest:
+        _add(connection, found.held, rest)
+    _move(connection, found, rest, summary)
+    _consume(connection, found.held, rest)
 
 
-def _move(connection: Connection, held: Held, rest: Sequence[AnyEntry]) -> None:
-    """Take the next versions; that of another is a count of no rows (LOG 1.6)."""
-    header = raised(held.header)
+def _add(connection: Connection, held: Held, rest: Sequence[AnyEntry]) -> None:
+    try:
+        _insert_entries(connection, held.key, held.version, rest)
+    except IntegrityError as error:
+        if error.sqlite_errorcode != SQLITE_CONSTRAINT_UNIQUE or len(rest) > _MOST:
+            raise
+        raise EntryRefused(f"an entry of {held.header.id!r} is there already") from None
+
+
+def _move(
+    connection: Connection, found: Found, rest: Sequence[AnyEntry], summary: Summary | None
+) -> None:
+    """Take the next versions; that of another is a count of no rows (LOG 1.6).
+
+    What is indexed is written only if it changed: its indexes are updated even if it did not.
+    """
+    held = found.held
+    header = raised(held.header) if rest else held.header
+    changes: dict[str, object] = {}
+    if summary is not None:
+        changes["leaf = ?"] = summary.leaf
+        if (summary.status, summary.due) != (found.status, found.due):
+            changes["status = ?"], changes["due = ?"] = summary.status, summary.due
+    if header is not held.header:
+        changes["header = ?"] = header.line
+    if rest:
+        changes["version = version + ?"] = len(rest)
+        size = size_of(rest) + len(header.line) - len(held.header.line)
+        changes["bytes = bytes + ?"] = size
+    if not changes:
+        return
     moved = connection.execute(
-        "UPDATE perdure_sessions SET version = version + ?, bytes = bytes + ? "
-        "WHERE key = ? AND version = ?",
-        (
-            len(rest),
-            size_of(rest) + len(header.line) - len(held.header.line),
-            held.key,
-            held.version,
-        ),
+        f"UPDATE perdure_sessions SET {', '.join(changes)} WHERE key = ? AND version = ?",  # noqa: S608
+        (*changes.values(), held.key, held.version),
     )
     if moved.rowcount != 1:
         raise StaleVersion(held.header.id, held.version, -1)
-    if header is not held.header:
-        connection.execute(
-            "UPDATE perdure_sessions SET header = ? WHERE key = ?", (header.line, held.key)
-        )
-
-
-def summarise(connection: Connection, key: int, summary: Summary) -> None:
-    """Keep a summary of a session."""
-    connection.execute(
-        "UPDATE perdure_sessions SET status = ?, due = ?, leaf = ? WHERE key = ?",
-        (summary.status, summary.due, summary.leaf, key),
-    )
 
 
 def _insert_entries(
-    connection: Connection, key: int, version: int, batch: Iterable[AnyEntry]
+    connection: Connection, key: int, version: int, batch: Sequence[AnyEntry]
 ) -> None:
-    connection.executemany(
-        "INSERT INTO perdure_entries (place, session, id, parent, parents, type, ts, line) "
-        "VALUES (?,?,?,?,?,?,?,?)",
-        [
-            (
-                key * PLACES + number,
-                key,
-                entry.id,
-                entry.parent,
-                msgspec.json.encode(entry.parents).decode() if entry.parents else None,
-                entry.type,
-                entry.ts,
-                entry.line,
-            )
-            for number, entry in enumerate(batch, version + 1)
-        ],
-    )
+    """Insert entries: a batch of common size in one statement, which does all of it or nothing."""
+    rows = [
+        (
+            key * PLACES + number,
+            key,
+            entry.id,
+            entry.parent,
+            msgspec.json.encode(entry.parents).decode() if entry.parents else None,
+            entry.type,
+            entry.ts,
+            entry.line,
+        )
+        for number, entry in enumerate(batch, version + 1)
+    ]
+    if 0 < len(rows) <= _MOST:
+        connection.execute(_insertion(len(rows)), tuple(chain.from_iterable(rows)))
+    else:
+        connection.executemany(_insertion(1), rows)
+
+
+@functools.cache
+def _insertion(rows: int) -> str:
+    row = "(?,?,?,?,?,?,?,?)"
+    return _INSERT + ",".join([row] * rows)
+
+
+_INSERT = (
+    "INSERT INTO perdure_entries (place, session, id, parent, parents, type, ts, line) VALUES "
+)
 
 
 def _consume(connection: Connection, held: Held, batch: Iterable[AnyEntry]) -> None:

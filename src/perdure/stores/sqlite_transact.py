@@ -15,7 +15,7 @@ from perdure.log.appending import check_append, check_transaction
 from perdure.log.store import Appended, Composed
 from perdure.stores.asked import Transacting
 from perdure.stores.points import At
-from perdure.stores.sqlite_append import find, settle, summarise, write
+from perdure.stores.sqlite_append import find, settle, write
 from perdure.tools import Rows, Tx
 
 _OWN = "perdure_"
@@ -35,16 +35,15 @@ _OF_COLUMNS = {sqlite3.SQLITE_READ, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_FUNCTI
 
 def transact(connection: Connection, asked: Transacting, at: At) -> Appended:
     """Run a transaction function and append its entry. Raises as `Transactions.transact`."""
-    held, stopped = find(connection, asked.session, asked.fence)
-    if check_transaction(held, asked.version, asked.tried, stopped=stopped):
+    found = find(connection, asked.session, asked.fence)
+    held = found.held
+    if check_transaction(held, asked.version, asked.tried, stopped=found.stopped):
         settle(connection, held.key)
         return Appended(held.version, 1)
     at("checked")
     composed = _run(connection, asked)
     check_append(held, asked.version, (composed.entry,), (), stopped=False)
-    write(connection, held, (composed.entry,))
-    if composed.summary is not None:
-        summarise(connection, held.key, composed.summary)
+    write(connection, found, (composed.entry,), composed.summary)
     return Appended(held.version + 1)
 
 

@@ -20,6 +20,7 @@ from perdure.testing.chaos import BEFORE_AND_AFTER, Chaos, ChaosPlan, chaos
 from perdure.testing.chaos_store import Fault
 from perdure.tools.effect import EFFECTS
 from tests.chaos.agents import DATABASES, HOWS
+from tests.chaos.frozen import freezer
 
 pytestmark = pytest.mark.timeout(1200)
 
@@ -88,3 +89,9 @@ def test_two_processes_die_one_after_the_other(agent: str, place: Place) -> None
         report = tests.report(pairs[:PAIRS])
         report.check()
         assert any(len(trial.faults) == 2 for trial in report.trials)
+
+
+@pytest.mark.parametrize("agent", ["mixed_parallel_sqlite", "held", "nested_held"])
+def test_a_driver_is_frozen_past_its_lease(agent: str) -> None:
+    with freezer(agent) as tests:
+        assert tests.everywhere() > len(tests.writes)

@@ -46,6 +46,7 @@ class Evidence:
         commits: How often each transactional call committed.
         faults: What is wrong with the log itself.
         rewrites: Something of the agent's may change what tools give.
+        raced: Others went on with the run while its caller was told.
     """
 
     run: str
@@ -55,6 +56,7 @@ class Evidence:
     commits: Counter[str]
     faults: tuple[str, ...] = ()
     rewrites: bool = False
+    raced: bool = False
 
 
 def judge(evidence: Evidence, *, died: Sequence[str], expected: str, session: str) -> Trial:
@@ -64,7 +66,7 @@ def judge(evidence: Evidence, *, died: Sequence[str], expected: str, session: st
     firings = tuple(_firings(evidence))
     broken = [
         *_of_status(status, expected),
-        *_of_record(told),
+        *(() if evidence.raced else _of_record(told)),
         *(one for firing in firings for one in _of_firing(evidence, firing)),
         *evidence.faults,
     ]

@@ -13,7 +13,17 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from perdure import Agent, OutcomeUnknown, Tool, ToolDecision, tool
+from perdure import (
+    Agent,
+    OutcomeUnknown,
+    Tool,
+    ToolDecision,
+    interrupt,
+    sleep_until,
+    step,
+    tool,
+    wait_for,
+)
 from perdure.cli.runs import runs
 from perdure.loop import Middleware, ToolCallInfo
 from perdure.result import RunResult
@@ -37,6 +47,29 @@ async def mail(to: str) -> str:
     raise OutcomeUnknown(f"the server of {to} did not answer")
 
 
+NIGHT = 4_102_444_800 * 10**9
+"""The first moment of 2100."""
+
+
+@tool(effect="keyed")
+async def order(what: str) -> object:
+    """Order something: where what it waits for is in the word."""
+    placed = await step("place", lambda: f"placed {what}")
+    if "sleep" in what:
+        await sleep_until("the night", NIGHT)
+    elif "signal" in what:
+        return await wait_for("paid")
+    elif "age" in what:
+        return await interrupt("age", f"How old is {what}?", int)
+    elif "unsure" in what:
+        return await step("pay the bill", _unsure)
+    return placed
+
+
+def _unsure() -> str:
+    raise OutcomeUnknown("the bank did not answer")
+
+
 class AskFirst(Middleware):
     """Holds what costs much."""
 
@@ -54,6 +87,10 @@ HALTS: list[Turn | str] = [charging(13), "I see."]
 HELD: list[Turn | str] = [charging(500), "I see."]
 MAILS: list[Turn | str] = [call("mail", {"to": "ann"}, call_id="c1"), "I see."]
 DONE: list[Turn | str] = [charging(1), "It is charged."]
+WAITS: dict[str, list[Turn | str]] = {
+    what: [call("order", {"what": what}, call_id="c1"), "It is ordered."]
+    for what in ("sleep", "signal", "age", "unsure")
+}
 LONG: list[Turn | str] = [charging(1, f"c{number}") for number in range(9)]
 
 
@@ -64,7 +101,7 @@ def drive(
     *,
     name: str = "clerk",
     max_turns: int = 2,
-    tools: Sequence[Tool] = (charge, mail),
+    tools: Sequence[Tool] = (charge, mail, order),
 ) -> RunResult:
     """Run by its id until it rests, as whoever drives runs does."""
 
@@ -221,7 +258,7 @@ def test_show_leads_to_what_waits_in_a_sub_agent_and_tells_what_it_did(store: st
     assert "b1 > c1  charge" in text
     assert "    waits for its agent, which waits for something\n" in text
     assert "  b1 > decision on c1: hold by policy (it costs much)\n" in text
-    assert "b1 is suspended: its tool waits for its agent, which is input_required" in text
+    assert "b1 is suspended: it waits for its agent, which is input_required" in text
     (outer, inner) = cast("list[Json]", look("r")["waiting"])
     assert (outer["todo"], inner["path"]) == ([], ["b1"])
     approve, deny = cast("list[str]", inner["todo"])
@@ -230,6 +267,60 @@ def test_show_leads_to_what_waits_in_a_sub_agent_and_tells_what_it_did(store: st
     told(*shlex.split(approve)[2:])
     assert "c1 approved by" in told("show", "r")
     assert drive(store, "r", boss, tools=[cashier]).status == "done"
+
+
+def test_show_says_until_when_a_call_sleeps(store: str) -> None:
+    drive(store, "r", WAITS["sleep"])
+    text = told("show", "r")
+    assert "status\tsuspended, until 2100-01-01 00:00:00 UTC\n" in text
+    assert "    sleeps until 2100-01-01 00:00:00 UTC (the night)\n" in text
+    assert "c1 begins to sleep (the night) until 2100-01-01 00:00:00 UTC" in text
+    assert 'step place of c1 gave "placed sleep"' in text
+    one = waiting("r")
+    assert (one["todo"], cast("Json", one["wait"])["due"]) == ([], NIGHT)
+
+
+def test_show_says_for_which_signal_a_call_waits_until_it_is_told(store: str) -> None:
+    drive(store, "r", WAITS["signal"])
+    text = told("show", "r")
+    assert "    waits for the signal paid\n" in text
+    assert "perdure runs signal r paid JSON\n" in text
+    assert told("signal", "r", "paid", '{"cents": 5}', "--by", "bank").startswith("r is told")
+    text = told("show", "r")
+    assert "perdure runs signal" not in text
+    assert 'told, and not taken up yet\n  signal paid by bank: {"cents":5}\n' in text
+    drive(store, "r", WAITS["signal"])
+    assert 'c1 has the signal paid: {"cents":5}' in told("show", "r")
+    assert outputs("r") == ['{"cents":5}']
+
+
+def test_show_says_what_a_call_asks_and_answer_answers_it(store: str) -> None:
+    drive(store, "r", WAITS["age"])
+    text = told("show", "r")
+    assert "    asks (age): How old is age?\n" in text
+    assert "perdure runs answer r c1 age JSON\n" in text
+    assert refused("answer", "r", "c1", "age", '"old"')[0] == 1
+    assert refused("answer", "r", "c1", "age", "old")[0] == 2
+    assert told("answer", "r", "c1", "age", "41", "--by", "ann").startswith("c1 has its answer")
+    assert waiting("r")["told"] == "c1 answered by ann: 41"
+    drive(store, "r", WAITS["age"])
+    assert "c1 is answered (age) by ann: 41" in told("show", "r")
+    assert outputs("r") == ["41"]
+
+
+def test_show_names_the_step_that_may_have_been_taken_and_resolve_settles_it(store: str) -> None:
+    drive(store, "r", WAITS["unsure"])
+    text = told("show", "r")
+    assert "may have taken its step pay the bill, and nobody knows what came of it\n" in text
+    assert "perdure runs resolve r c1 --step 'pay the bill' --value JSON\n" in text
+    assert "resolve r c1 --step 'pay the bill' --never-ran --min-age SECONDS\n" in text
+    given = ("--step", "pay the bill", "--value", '{"tx": 7}', "--by", "ann")
+    assert (
+        told("resolve", "r", "c1", *given) == "c1 is resolved; the call goes on when r is driven\n"
+    )
+    drive(store, "r", WAITS["unsure"])
+    assert 'step pay the bill of c1 gave {"tx":7}, says ann' in told("show", "r")
+    assert outputs("r") == ['{"tx":7}']
 
 
 def test_text_of_models_and_people_reaches_no_terminal_as_it_is(store: str) -> None:
@@ -379,6 +470,9 @@ UNUSABLE = {
     "retry r": "run 'r' cannot be retried: no limit stopped the run",
     "resolve r c1 --never-ran": "the tool of call 'c1' has no timeout",
     "approve r c1 --arguments [": "",
+    "resolve r c1 --value 1": "say what it gave with --output TEXT, or --never-ran",
+    "resolve r c1 --step charge": "say what it gave with --value JSON, or --never-ran",
+    "signal r paid {": "VALUE is JSON: Input data was truncated",
 }
 
 
@@ -406,10 +500,15 @@ def test_everything_fits_a_screen(store: str) -> None:
     long = "orders/2026/a-name-that-somebody-made-of-many-words/42"
     drive(store, long, [two, text])
     drive(store, "short", [text])
+    question = f"an age {text[:600]}"
+    drive(store, "asks", [call("order", {"what": question}, call_id="c1")])
+    drive(store, "sleeps", WAITS["sleep"])
     for arguments, seen in (
         (["ls"], "halted"),
         (["show", "short"], "a long sto…"),
         (["show", long], "is held: it costs much"),
+        (["show", "asks"], "asks (age): How old is an age"),
+        (["show", "sleeps"], "sleeps until 2100-01-01 00:00:00 UTC (the night)"),
     ):
         with Terminal("runs", *arguments, env={"PERDURE_STORE": store}) as screen:
             screen.ends(0)
@@ -418,7 +517,8 @@ def test_everything_fits_a_screen(store: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["ls", "show", "tail", "approve", "deny", "resolve", "cancel", "retry"]
+    "name",
+    [*("ls", "show", "tail", "approve", "deny", "resolve", "signal", "answer", "cancel", "retry")],
 )
 def test_each_command_tells_its_exit_codes(name: str) -> None:
     command = runs.commands[name]

@@ -12,6 +12,7 @@ from tests.log.building import Built, message
 
 DRIVE = "run_0123456789abcdef0123456789abcdef"
 TARGET = "sha256:" + "ab" * 32
+DUE = 1_790_856_000_250_000_000
 OUTPUT = {"type": "function_call_output", "call_id": "c1", "output": "ok"}
 
 LINES: list[tuple[str, Mapping[str, object], str]] = [
@@ -94,7 +95,7 @@ LINES: list[tuple[str, Mapping[str, object], str]] = [
             "perdure:suspended": True,
             "perdure:wait": {"kind": "child", "session": "s2", "status": "halted"},
         },
-        "c1 is suspended: its tool waits for its agent, which is halted",
+        "c1 is suspended: it waits for its agent, which is halted",
     ),
     (
         "decision",
@@ -102,14 +103,49 @@ LINES: list[tuple[str, Mapping[str, object], str]] = [
             "call_id": "c1",
             "verdict": "hold",
             "perdure:suspended": True,
-            "perdure:wait": {"kind": "sleep", "name": "tonight"},
+            "perdure:wait": {"kind": "sleep", "name": "tonight", "due": DUE},
         },
-        "c1 is suspended: its tool waits for sleep tonight",
+        "c1 is suspended: it sleeps until 2026-10-01 12:00:00 UTC (tonight)",
+    ),
+    (
+        "decision",
+        {
+            "call_id": "c1",
+            "verdict": "hold",
+            "perdure:suspended": True,
+            "perdure:wait": {"kind": "signal", "name": "paid"},
+        },
+        "c1 is suspended: it waits for the signal paid",
+    ),
+    (
+        "decision",
+        {
+            "call_id": "c1",
+            "verdict": "hold",
+            "perdure:suspended": True,
+            "perdure:wait": {
+                "kind": "interrupt",
+                "name": "age",
+                "prompt": "How old?",
+                "schema": {"type": "integer"},
+            },
+        },
+        "c1 is suspended: it asks (age): How old?",
+    ),
+    (
+        "decision",
+        {
+            "call_id": "c1",
+            "verdict": "hold",
+            "perdure:suspended": True,
+            "perdure:wait": {"kind": "acme:rain"},
+        },
+        "c1 is suspended: it waits for acme:rain",
     ),
     (
         "decision",
         {"call_id": "c1", "verdict": "hold", "perdure:suspended": True},
-        "c1 is suspended: its tool waits",
+        "c1 is suspended: it waits",
     ),
     ("queued", {"item": message("more"), "mode": "steer"}, "queued as steer: user: more"),
     ("label", {"target": TARGET, "label": "good"}, "label good on abababab"),
@@ -158,6 +194,58 @@ LINES: list[tuple[str, Mapping[str, object], str]] = [
         "perdure:step",
         {"call_id": "c1", "name": "mail", "phase": "start", "effect": "once"},
         "step mail of c1 starts, effect once",
+    ),
+    (
+        "perdure:step",
+        {"call_id": "c1", "name": "mail", "phase": "end", "effect": "once", "result": {"id": 7}},
+        'step mail of c1 gave {"id":7}',
+    ),
+    (
+        "perdure:step",
+        {"call_id": "c1", "name": "mail", "phase": "end", "error": "declined"},
+        "step mail of c1 failed: declined",
+    ),
+    (
+        "perdure:step",
+        {
+            "call_id": "c1",
+            "name": "mail",
+            "phase": "void",
+            "perdure:who": "ann",
+            "perdure:evidence": ["outbox"],
+        },
+        'step mail of c1 never ran, says ann, on evidence ["outbox"]',
+    ),
+    *(
+        (
+            "perdure:wait",
+            {"call_id": "c1", "phase": "begin", "kind": kind, "name": "n", **due},
+            line,
+        )
+        for kind, due, line in (
+            ("sleep", {"due": DUE}, "c1 begins to sleep (n) until 2026-10-01 12:00:00 UTC"),
+            ("sleep", {"due": 10**30}, "c1 begins to sleep (n) until a time that no calendar has"),
+            ("signal", {}, "c1 begins to wait (n)"),
+            ("interrupt", {}, "c1 begins to ask (n)"),
+        )
+    ),
+    *(
+        (
+            "perdure:wait",
+            {"call_id": "c1", "phase": "end", "kind": "k", "name": "n", "outcome": outcome, **more},
+            line,
+        )
+        for outcome, more, line in (
+            ("due", {}, "c1 has slept (n)"),
+            ("signal", {"value": [5]}, "c1 has the signal n: [5]"),
+            ("timeout", {}, "c1 waited in vain for the signal n"),
+            ("answer", {"value": 41, "perdure:who": "ann"}, "c1 is answered (n) by ann: 41"),
+        )
+    ),
+    (
+        "perdure:signal",
+        {"name": "paid", "value": {"cents": 5}, "perdure:who": "bank"},
+        'signal paid by bank: {"cents":5}',
     ),
     (
         "perdure:result",

@@ -17,6 +17,7 @@ from perdure.durable.messages import (
     Reply,
     Resolve,
     Retry,
+    Sent,
     Signal,
     Told,
     decode_told,
@@ -28,6 +29,8 @@ from perdure.log.entries import LinkEntry
 from perdure.log.recorded_calls import SUBSESSION
 from perdure.log.resuming import pending_of
 from perdure.log.status import is_halted
+from perdure.log.timeline import wait_words
+from perdure.log.work import Wait
 from perdure.loop import PendingCall
 from perdure.tools import ToolSet
 
@@ -64,7 +67,7 @@ class Waits(NamedTuple):
     def call_id(self) -> str:
         """The call it is about; empty if it is about none."""
         told = self.told
-        return "" if told is None or isinstance(told, Cancel | Retry | Signal) else told.call_id
+        return "" if told is None or isinstance(told, Cancel | Retry | Sent | Signal) else told.call_id
 
     @property
     def says(self) -> str:
@@ -142,9 +145,10 @@ def _waiting(run_id: str, pending: PendingCall, session: Session, *, root: str) 
     since = last.ts if last is not None else ""
     if call.state == "held":
         since = call.decisions[-1].ts
+    waits = session.view().work.of(call.entry).open_waits
     todo = tuple(
-        ("perdure", "runs", verb, run_id, call.call_id, *place, *rest)
-        for verb, *rest in _todo(call)
+        ("perdure", "runs", verb, run_id, *rest[:1], *place, *rest[1:])
+        for verb, *rest in _todo(call, waits)
     )
     return Waiting(pending, _why(call), since, todo)
 
@@ -152,10 +156,13 @@ def _waiting(run_id: str, pending: PendingCall, session: Session, *, root: str) 
 def _why(call: Call) -> str:
     reason = f": {call.reason}" if call.reason else ""
     if call.suspended:
-        child = (call.decisions[-1].wait or {}).get("kind") == CHILD
-        return "waits for its agent, which waits for something" if child else "its tool waits"
+        child = call.wait.get("kind") == CHILD
+        return "waits for its agent, which waits for something" if child else wait_words(call.wait)
     if call.state == "held":
         return f"is held{reason}"
+    if call.open_steps:
+        steps = ", ".join(sorted(call.open_steps))
+        return f"may have taken its step {steps}, and nobody knows what came of it"
     if is_halted(call):
         return "may have run: it was dispatched, and nobody knows what came of it"
     if call.state == "in_flight":
@@ -165,22 +172,27 @@ def _why(call: Call) -> str:
     return "is decided; it gets its output when the run is driven"
 
 
-def _todo(call: Call) -> Iterator[tuple[str, ...]]:
-    """What can be done about a call: a verb, and its options."""
+def _todo(call: Call, waits: Sequence[Wait]) -> Iterator[tuple[str, ...]]:
+    """What can be done about a call: a verb, what it is about, and its options."""
+    about = call.call_id
     if call.state == "held" and not call.suspended:
-        yield ("approve",)
-        yield "deny", "--reason", "TEXT"
-    elif call.wait.get("kind") == "interrupt":
-        yield "answer", str(call.wait.get("name", "KEY")), "JSON"
+        yield "approve", about
+        yield "deny", about, "--reason", "TEXT"
+    elif call.suspended:
+        for wait in waits:
+            if wait.begin.kind == "interrupt":
+                yield "answer", about, wait.begin.name, "JSON"
+            elif wait.begin.kind == "signal":
+                yield "signal", wait.begin.name, "JSON"
     elif call.open_steps:
         for step in sorted(call.open_steps):
-            yield "resolve", "--step", step, "--value", "JSON"
-            yield "resolve", "--step", step, "--never-ran", "--min-age", "SECONDS"
+            yield "resolve", about, "--step", step, "--value", "JSON"
+            yield "resolve", about, "--step", step, "--never-ran", "--min-age", "SECONDS"
     elif is_halted(call):
         last = call.last_dispatch
         needs_age = last is not None and last.lasts is None
-        yield "resolve", "--output", "TEXT"
-        yield ("resolve", "--never-ran", *(("--min-age", "SECONDS") if needs_age else ()))
+        yield "resolve", about, "--output", "TEXT"
+        yield ("resolve", about, "--never-ran", *(("--min-age", "SECONDS") if needs_age else ()))
 
 
 def _with_told(one: Waiting, inbox: Sequence[Waits]) -> Waiting:
@@ -188,7 +200,13 @@ def _with_told(one: Waiting, inbox: Sequence[Waits]) -> Waiting:
     for message in inbox:
         if (message.session, message.call_id) == (one.call.session, one.call.call.call_id):
             return one._replace(told=message.says, todo=())
-    return one
+    came = {
+        message.told.name
+        for message in inbox
+        if isinstance(message.told, Signal) and message.session == one.call.session
+    }
+    left = tuple(words for words in one.todo if words[2] != "signal" or words[4] not in came)
+    return one._replace(todo=left)
 
 
 def _says(told: Told | None) -> str:
@@ -204,6 +222,8 @@ def _says(told: Told | None) -> str:
             return f"{about} resolved{who}: {said}"
         case Signal():
             return f"signal {told.name}{who}: {bytes(told.value).decode()}"
+        case Sent():
+            return f"message {told.key} of {told.channel}{who}: {bytes(told.value).decode()}"
         case Reply():
             return f"{told.call_id} answered{who}: {bytes(told.value).decode()}"
         case Cancel():

@@ -21,7 +21,7 @@ from perdure.clock import Clock, SystemClock
 from perdure.durable import RunState
 from perdure.durable.consuming import LIMITS
 from perdure.log.entries import AnyEntry
-from perdure.log.timeline import Teller
+from perdure.log.timeline import Teller, day_and_time
 from perdure.log.timestamps import timestamp, wall_of
 from perdure.runs import RunSummary
 from perdure.wire import encode
@@ -163,6 +163,8 @@ def _note(state: RunState) -> str:
             return ": nobody has driven it yet"
         case "stopped" if state.cause in LIMITS:
             return f"{cause}; `perdure runs retry {shlex.quote(state.run_id)}` lets it go on"
+        case "suspended" if state.due is not None:
+            return f", until {day_and_time(state.due)}"
         case "input_required" | "halted" | "suspended" | "done":
             return ""
         case _:
@@ -237,6 +239,7 @@ def _waiting_json(one: Waiting) -> dict[str, object]:
         "effect": pending.effect,
         "attempted_at": timestamp(at) if at is not None else None,
         "idempotency_key": pending.idempotency_key,
+        "wait": pending.wait,
         "told": one.told or None,
         "todo": [shlex.join(command) for command in one.todo],
     }

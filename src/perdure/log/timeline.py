@@ -32,8 +32,11 @@ from perdure.log.entries import (
     ResponseEntry,
     RetryEntry,
     RunEntry,
+    SignalEntry,
     StepEntry,
+    WaitEntry,
 )
+from perdure.log.timestamps import timestamp
 from perdure.wire import FunctionCall, FunctionCallOutput, Item, Message, Reasoning, text_of
 
 SHORT_ID = 8
@@ -195,20 +198,33 @@ def _decision(entry: DecisionEntry) -> str:
         f", on evidence {bytes(entry.evidence).decode()}" if bytes(entry.evidence) else "",
     ]
     if entry.suspended:
-        return f"{entry.call_id} is suspended: its tool waits{_wait(entry.wait)}"
+        return f"{entry.call_id} is suspended: it {wait_words(entry.wait or {})}"
     return f"decision on {entry.call_id}: {entry.verdict}{by}{''.join(rest)}"
 
 
-def _wait(wait: Json | None) -> str:
-    """What a tool waits for: the kind first, then what tells it from others of the kind."""
-    if not wait:
-        return ""
-    if wait.get("kind") == "child":
-        return f" for its agent, which is {wait.get('status', 'busy')}"
-    rest = [
-        str(value) for name, value in wait.items() if name != "kind" and value not in ("", None)
-    ]
-    return f" for {' '.join([str(wait.get('kind', 'something')), *rest])}"
+def wait_words(wait: Json) -> str:
+    """What a call does that its tool has suspended, as `perdure:wait` of its hold says."""
+    kind, name, due = (wait.get(member) for member in ("kind", "name", "due"))
+    until = f" until {day_and_time(due)}" if isinstance(due, int) else ""
+    match kind:
+        case "child":
+            return f"waits for its agent, which is {wait.get('status', 'busy')}"
+        case "sleep":
+            return f"sleeps{until} ({name})"
+        case "signal":
+            return f"waits for the signal {name}{until}"
+        case "interrupt":
+            return f"asks{until} ({name}): {wait.get('prompt', '')}"
+        case _:
+            return f"waits for {kind} {name or ''}".rstrip() if kind else "waits"
+
+
+def day_and_time(wall: int) -> str:
+    """An instant, in nanoseconds since the Unix epoch, as people read it, to the second."""
+    try:
+        return f"{timestamp(wall)[:19].replace('T', ' ')} UTC"
+    except OverflowError:
+        return "a time that no calendar has"
 
 
 def _other(entry: AnyEntry) -> str:
@@ -260,17 +276,64 @@ def _of_runs(entry: AnyEntry) -> str:
         case RefusedEntry():
             kind = entry.message.partition("/")[0]
             return f"refused{f' to {kind}' if kind in _TOLD else ''}: {entry.reason}"
+        case _:
+            return _of_calls(entry)
+
+
+_TOLD = frozenset({"decide", "resolve", "retry", "cancel"})
+"""What people ask for, as the ids of their messages begin."""
+
+
+def _of_calls(entry: AnyEntry) -> str:
+    match entry:
         case StepEntry():
-            effect = f", effect {entry.effect}" if entry.effect else ""
-            return f"step {entry.name} of {entry.call_id} {_PHASES.get(entry.phase, '')}{effect}"
+            return _step(entry)
+        case WaitEntry():
+            return _waits(entry)
+        case SignalEntry():
+            return f"signal {entry.name}{_by(entry.who)}: {bytes(entry.value).decode()}"
         case _:
             return _unknown(entry)
 
 
-_PHASES = {"start": "starts", "end": "ends"}
+def _step(entry: StepEntry) -> str:
+    of = f"step {entry.name} of {entry.call_id}"
+    effect = f", effect {entry.effect}" if entry.effect else ""
+    if entry.phase == "start":
+        return f"{of} starts{effect}"
+    evidence = bytes(entry.evidence).decode()
+    said = f", says {entry.who}" if entry.who else ""
+    said += f", on evidence {evidence}" if evidence else ""
+    if entry.phase == "void":
+        return f"{of} never ran{said}"
+    if entry.error:
+        return f"{of} failed: {entry.error}{said}"
+    return f"{of} gave {bytes(entry.result).decode() or 'nothing'}{said}"
 
-_TOLD = frozenset({"decide", "resolve", "retry", "cancel"})
-"""What people ask for, as the ids of their messages begin."""
+
+def _waits(entry: WaitEntry) -> str:
+    call, name = entry.call_id, entry.name
+    if entry.phase == "begin":
+        return f"{call} {_BEGINS.get(entry.kind, 'waits')} ({name}){_until(entry)}"
+    value = bytes(entry.value).decode()
+    match entry.outcome:
+        case "due":
+            return f"{call} has slept ({name})"
+        case "signal":
+            return f"{call} has the signal {name}: {value}"
+        case "timeout":
+            return f"{call} waited in vain for the signal {name}"
+        case "answer":
+            return f"{call} is answered ({name}){_by(entry.who)}: {value}"
+        case _:
+            return f"{call} has waited ({name})"
+
+
+_BEGINS = {"sleep": "begins to sleep", "signal": "begins to wait", "interrupt": "begins to ask"}
+
+
+def _until(entry: WaitEntry) -> str:
+    return "" if entry.due is None else f" until {day_and_time(entry.due)}"
 
 
 def _unknown(entry: AnyEntry) -> str:

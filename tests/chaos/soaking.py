@@ -52,6 +52,9 @@ PAUSES = (0.2, 2.5)
 CERTAIN = PAUSES[1] + 2.0
 """Seconds after which a tool that was dispatched was entered, or never will be."""
 
+PATIENCE = 120.0
+"""Seconds that runs have to end when nobody is killed any more."""
+
 ENDED = frozenset({"done", "cancelled"})
 
 
@@ -368,7 +371,7 @@ async def soak(
         serving = asyncio.create_task(operator.serve())
         try:
             await havoc.wreak(seconds)
-            await _until_over(operator, serving, patience=60.0)
+            await _until_over(operator, serving, patience=PATIENCE)
         finally:
             serving.cancel()
             await asyncio.wait([serving])
@@ -414,14 +417,17 @@ def _failures(directory: Path) -> list[str]:
 
 
 async def _until_over(operator: Operator, serving: asyncio.Task[None], *, patience: float) -> None:
-    async with asyncio.timeout(patience):
-        while True:
-            if serving.done():
-                serving.result()
-            statuses = {one.status async for one in operator.runs.each()}
-            if statuses <= ENDED:
-                return
-            await asyncio.sleep(0.2)
+    """Wait until every run is over."""
+    end = asyncio.get_running_loop().time() + patience
+    while True:
+        if serving.done():
+            serving.result()
+        left = {one.run_id: one.status async for one in operator.runs.each()}
+        left = {name: status for name, status in left.items() if status not in ENDED}
+        if not left:
+            return
+        assert asyncio.get_running_loop().time() < end, f"these runs do not end: {left}"
+        await asyncio.sleep(0.2)
 
 
 if __name__ == "__main__":

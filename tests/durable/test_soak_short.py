@@ -5,9 +5,12 @@ from __future__ import annotations
 import secrets
 from pathlib import Path
 
+import pytest
+
 from tests.chaos.soaking import soak
 
 
+@pytest.mark.timeout(240)
 async def test_no_effect_twice_nothing_lost_and_every_run_ends(
     postgres_server: str, postgres_schema: str, tmp_path: Path
 ) -> None:

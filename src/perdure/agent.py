@@ -509,7 +509,7 @@ class Agent(Generic[OutputT]):
 
 def _recorded(config: Config, recording: Recording) -> Config:
     """A config whose tools' records and questions go into the log too."""
-    from perdure.durable.work import nested_step
+    from perdure.durable.steps import nested_step
 
     asks = config.elicitor
     return dataclasses.replace(

@@ -27,6 +27,7 @@ from perdure.durable import (
     tell_reply,
     tell_resolve,
     tell_retry,
+    tell_send,
     tell_signal,
     tell_step,
     waiting_calls,
@@ -291,6 +292,36 @@ class Runs:
             ToolError: The value is not JSON.
         """
         await tell_signal(self._opened(), Target(run_id, "", session), Said(by), name, value)
+
+    async def send(
+        self,
+        run_id: str,
+        channel: str,
+        value: object = None,
+        *,
+        key: str,
+        by: str = "",
+        session: str = "",
+    ) -> None:
+        """Send a message to a channel of a run, for the call that receives from it.
+
+        Args:
+            run_id: The run.
+            channel: The channel.
+            value: Any JSON value.
+            key: Of the message; one that is sent again under its key is the same message.
+            by: Who sends it.
+            session: For calls of a sub-agent: its session, as `pending` names it.
+
+        Raises:
+            NoRun: There is no such run.
+            RunFinished: It is over.
+            AlreadyResolved: The channel has a message of this key with another value.
+            ConfigError: The channel or the key cannot be used.
+            ToolError: The value is not JSON.
+        """
+        target = Target(run_id, "", session)
+        await tell_send(self._opened(), target, Said(by), channel, value, key=key)
 
     async def answer(
         self,

@@ -11,10 +11,12 @@ import pytest
 from perdure import (
     Agent,
     Runs,
+    ack,
     current_call,
     interrupt,
     invoke,
     parallel,
+    receive,
     recover,
     sleep,
     sleep_until,
@@ -659,6 +661,86 @@ async def test_a_timed_out_once_step_leaves_open_what_it_did() -> None:
     bench = bench_of(make)
     assert await bench.run() == "halted"
     assert bench.did == ["slow"]
+
+
+# --- channels ------------------------------------------------------------------------------------
+
+
+async def test_messages_of_a_channel_are_handled_one_after_the_other_over_restarts() -> None:
+    def make(bench: Bench) -> Body:
+        async def body() -> object:
+            while True:
+                message = await receive("orders")
+                if message.value == "stop":
+                    await message.ack()
+                    return "stopped"
+                text = str(message.value)
+                await step(f"handle-{message.key}", lambda text=text: bench.does(text))  # type: ignore[misc]
+                await message.ack()
+
+        return body
+
+    bench = bench_of(make)
+    assert await bench.run() == "suspended"
+    await bench.runs.send(RUN, "orders:vip", "not this one", key="1")
+    assert await bench.run() == "suspended"
+    await bench.runs.send(RUN, "orders", "first", key="1")
+    await bench.runs.send(RUN, "orders", "first", key="1")
+    await bench.runs.send(RUN, "orders", "second", key="2")
+    with pytest.raises(AlreadyResolved):
+        await bench.runs.send(RUN, "orders", "other", key="1")
+    (recovered,) = await recover(bench.agent)
+    assert (recovered.status, bench.did) == ("suspended", ["first", "second"])
+    with pytest.raises(AlreadyResolved):
+        await bench.runs.send(RUN, "orders", "other", key="1")
+    await bench.runs.send(RUN, "orders", "stop", key="3")
+    assert await bench.run() == "done"
+    assert bench.did == ["first", "second"]
+
+
+async def test_a_message_is_the_first_of_its_channel_until_it_is_done_with() -> None:
+    def make(bench: Bench) -> Body:
+        async def body() -> object:
+            first = await receive("orders")
+            again = await receive("orders")
+            await first.ack()
+            await ack("orders", "1")
+            second = await receive("orders")
+            return [first.key, again.key, second.key]
+
+        return body
+
+    bench = bench_of(make)
+    await bench.run()
+    await bench.runs.send(RUN, "orders", {"n": 1}, key="1")
+    await bench.runs.send(RUN, "orders", {"n": 2}, key="2")
+    assert await bench.run() == "done"
+    assert outputs(bench.result)[CALL] == '["1","1","2"]'
+
+
+async def test_what_no_channel_has_cannot_be_acknowledged() -> None:
+    def make(bench: Bench) -> Body:
+        async def body() -> object:
+            try:
+                await ack("orders", "9")
+            except ConfigError as error:
+                return str(error)
+            await sleep("then", 10)
+            return "?"
+
+        return body
+
+    bench = bench_of(make)
+    await bench.run()
+    assert "no message" in outputs(bench.result)[CALL]
+
+
+async def test_a_channel_and_a_message_have_names() -> None:
+    bench = bench_of(lambda bench: lambda: receive("orders"))
+    assert await bench.run() == "suspended"
+    for channel, key in (("", "1"), ("orders", ""), ("perdure:x", "1")):
+        with pytest.raises(ConfigError):
+            await bench.runs.send(RUN, channel, 1, key=key)
 
 
 # --- calls that tools make -----------------------------------------------------------------------

@@ -67,7 +67,9 @@ class Waits(NamedTuple):
     def call_id(self) -> str:
         """The call it is about; empty if it is about none."""
         told = self.told
-        return "" if told is None or isinstance(told, Cancel | Retry | Sent | Signal) else told.call_id
+        return (
+            "" if told is None or isinstance(told, Cancel | Retry | Sent | Signal) else told.call_id
+        )
 
     @property
     def says(self) -> str:

@@ -8,6 +8,7 @@ said what came of it; to say so is to *resolve* it. A run is *over* when an entr
 """
 
 from perdure.durable.byid import Ran, go_on_with, run_by_id
+from perdure.durable.channels import Received, ack, receive
 from perdure.durable.children import AgentTool
 from perdure.durable.driven import Driven, SubAgent
 from perdure.durable.driver import Driving, Rested, drive_until_rest
@@ -24,6 +25,7 @@ from perdure.durable.recovery import (
 from perdure.durable.replay import RecordedCall, RecordedRun, recorded_calls, replay_model
 from perdure.durable.starting import begin_run
 from perdure.durable.state import RunState, find_run, read_run, state_of, waiting_calls
+from perdure.durable.steps import parallel, step
 from perdure.durable.telling import (
     Said,
     Target,
@@ -33,10 +35,11 @@ from perdure.durable.telling import (
     tell_reply,
     tell_resolve,
     tell_retry,
+    tell_send,
     tell_signal,
     tell_step,
 )
-from perdure.durable.work import interrupt, parallel, sleep, sleep_until, step, wait_for
+from perdure.durable.waits import interrupt, sleep, sleep_until, wait_for
 
 __all__ = [
     "DEFAULT_CONCURRENCY",
@@ -47,6 +50,7 @@ __all__ = [
     "Following",
     "Projection",
     "Ran",
+    "Received",
     "RecordedCall",
     "RecordedRun",
     "Recovered",
@@ -58,6 +62,7 @@ __all__ = [
     "Said",
     "SubAgent",
     "Target",
+    "ack",
     "begin_run",
     "drive_until_rest",
     "events_of",
@@ -67,6 +72,7 @@ __all__ = [
     "interrupt",
     "parallel",
     "read_run",
+    "receive",
     "recorded_calls",
     "recover",
     "replay_model",
@@ -81,6 +87,7 @@ __all__ = [
     "tell_reply",
     "tell_resolve",
     "tell_retry",
+    "tell_send",
     "tell_signal",
     "tell_step",
     "wait_for",

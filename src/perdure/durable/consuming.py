@@ -21,6 +21,7 @@ from perdure.durable.messages import (
     Reply,
     Resolve,
     Retry,
+    Sent,
     Signal,
     Told,
     decode_told,
@@ -89,6 +90,8 @@ def _take(authority: Authority, message: Message, told: Told | None, taken: Take
             return _retry(authority.view, message, told, taken)
         case Signal():
             return _signal(authority.view, message, told, taken)
+        case Sent():
+            return _sent(authority.view, message, told, taken)
         case Reply():
             return _reply(authority.view, message, told, taken)
         case Resolve() if told.step:
@@ -239,6 +242,19 @@ def _signal(view: View, message: Message, told: Signal, taken: Taken) -> str:
         return f"the signal {told.name!r} came before"
     body: Json = {"name": told.name, "value": told.value, "perdure:who": told.who}
     taken.drafts.append(Draft("perdure:signal", _named(message, body)))
+    return ""
+
+
+def _sent(view: View, message: Message, told: Sent, taken: Taken) -> str:
+    if told.key in view.work.channels.get(told.channel, {}):
+        return f"channel {told.channel!r} had the message {told.key!r} before"
+    body: Json = {
+        "channel": told.channel,
+        "key": told.key,
+        "value": told.value,
+        "perdure:who": told.who,
+    }
+    taken.drafts.append(Draft("perdure:channel", _named(message, body)))
     return ""
 
 

@@ -79,6 +79,14 @@ class Signal(_Told, frozen=True, kw_only=True, omit_defaults=True, tag="signal")
     value: msgspec.Raw = msgspec.Raw(b"null")
 
 
+class Sent(_Told, frozen=True, kw_only=True, omit_defaults=True, tag="send"):
+    """A message for a channel of the run."""
+
+    channel: str
+    key: str
+    value: msgspec.Raw = msgspec.Raw(b"null")
+
+
 class Reply(_Told, frozen=True, kw_only=True, omit_defaults=True, tag="reply"):
     """What somebody answers to a question of a call."""
 
@@ -105,7 +113,9 @@ class NotStarted(_Told, frozen=True, kw_only=True, omit_defaults=True, tag="not_
     fence: str
 
 
-Told: TypeAlias = Approve | Deny | Resolve | Cancel | Retry | Signal | Reply | Late | NotStarted
+Told: TypeAlias = (
+    Approve | Deny | Resolve | Cancel | Retry | Signal | Sent | Reply | Late | NotStarted
+)
 
 _DECODER: msgspec.json.Decoder[Told] = msgspec.json.Decoder(Told)
 
@@ -150,6 +160,8 @@ def _subject(told: Told) -> str:
             return f"retry/{told.end}"
         case Signal():
             return f"signal/{told.name}"
+        case Sent():
+            return f"channel/{len(told.channel)}/{told.channel}/{told.key}"
         case Reply():
             return f"reply/{told.begin}"
         case Late():

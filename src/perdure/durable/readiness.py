@@ -58,8 +58,13 @@ def has_come(view: View, call: Call, now: int) -> bool:
     return any(
         (wait.begin.due is not None and wait.begin.due <= now)
         or (wait.begin.kind == "signal" and wait.begin.name in view.work.signals)
+        or (wait.begin.kind == "channel" and _has_message(view, wait.begin.name))
         for wait in work.open_waits
     )
+
+
+def _has_message(view: View, name: str) -> bool:
+    return view.work.first_of(name.rpartition("#")[0]) is not None
 
 
 def _still_asks(view: View, call: Call) -> bool:

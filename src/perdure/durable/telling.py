@@ -12,6 +12,7 @@ from typing import NamedTuple
 from msgspec import Raw
 
 from perdure.clock import Clock, Ids
+from perdure.durable.callwork import check_name
 from perdure.durable.cancelling import cancel_children, cancel_run
 from perdure.durable.consuming import (
     Authority,
@@ -28,6 +29,7 @@ from perdure.durable.messages import (
     Reply,
     Resolve,
     Retry,
+    Sent,
     Signal,
     Told,
     decode_told,
@@ -243,12 +245,37 @@ async def tell_signal(store: Store, target: Target, said: Said, name: str, value
         AlreadyResolved: The signal came before, with another value.
         ToolError: The value is not JSON.
     """
+    check_name(name, "signal")
     session, view = await _open(store, target)
     told = Signal(who=said.who, reason=said.reason, name=name, value=Raw(_json(value)))
     before = view.work.signals.get(name)
     if before is not None:
         if bytes(before.value) != bytes(told.value):
             raise AlreadyResolved(target.run_id, name, bytes(before.value).decode())
+        return
+    await _put(store, target, session, told)
+
+
+async def tell_send(
+    store: Store, target: Target, said: Said, channel: str, value: object, *, key: str
+) -> None:
+    """Send a message to a channel of a run; the first of a key stands.
+
+    Raises:
+        NoRun: There is no such run.
+        RunFinished: It is over.
+        AlreadyResolved: The channel has a message of this key with another value.
+        ConfigError: The channel or the key cannot be used.
+        ToolError: The value is not JSON.
+    """
+    check_name(channel, "channel")
+    check_name(key, "message")
+    session, view = await _open(store, target)
+    told = Sent(who=said.who, reason=said.reason, channel=channel, key=key, value=Raw(_json(value)))
+    before = view.work.channels.get(channel, {}).get(key)
+    if before is not None:
+        if bytes(before.value) != bytes(told.value):
+            raise AlreadyResolved(target.run_id, key, bytes(before.value).decode())
         return
     await _put(store, target, session, told)
 

@@ -27,8 +27,8 @@ SALT = "perdure:salt"
 Json: TypeAlias = dict[str, object]
 
 
-class Entry(Struct, frozen=True, kw_only=True):
-    """What all entries have."""
+class Entry(Struct, frozen=True, kw_only=True, gc=False):
+    """What all entries have. They are made of JSON, so no cycle goes through them."""
 
     id: str = ""
     parent: str | None = None
@@ -337,12 +337,12 @@ class WaitEntry(Entry, frozen=True, kw_only=True, tag="perdure:wait"):
     phase: str = ""
     """`begin` or `end`."""
     kind: str = ""
-    """`sleep`, `signal` or `interrupt`."""
+    """`sleep`, `signal`, `interrupt` or `channel`."""
     name: str = ""
     due: int | None = None
     """Of a begin: when it ends by itself, in nanoseconds since the Unix epoch."""
     outcome: str = ""
-    """Of an end: `due`, `signal`, `timeout` or `answer`."""
+    """Of an end: `due`, `signal`, `timeout`, `answer` or `message`."""
     value: Raw = Raw(b"")
     """Of an end: what came, as JSON."""
     who: str = field(default="", name="perdure:who")
@@ -355,6 +355,27 @@ class SignalEntry(Entry, frozen=True, kw_only=True, tag="perdure:signal"):
     name: str = ""
     value: Raw = Raw(b"null")
     who: str = field(default="", name="perdure:who")
+
+
+class ChannelEntry(Entry, frozen=True, kw_only=True, tag="perdure:channel"):
+    """A message came for a channel of the run, from outside."""
+
+    type: ClassVar[Literal["perdure:channel"]] = "perdure:channel"
+    channel: str = ""
+    key: str = ""
+    """No other message of the channel has it."""
+    value: Raw = Raw(b"null")
+    who: str = field(default="", name="perdure:who")
+
+
+class AckEntry(Entry, frozen=True, kw_only=True, tag="perdure:ack"):
+    """A call is done with a message of a channel."""
+
+    type: ClassVar[Literal["perdure:ack"]] = "perdure:ack"
+    call_id: str = ""
+    target: str = ""
+    channel: str = ""
+    key: str = ""
 
 
 class UnknownEntry(Entry, frozen=True, kw_only=True, tag="\x7fentry"):
@@ -390,6 +411,8 @@ AnyEntry: TypeAlias = (
     | StepEntry
     | WaitEntry
     | SignalEntry
+    | ChannelEntry
+    | AckEntry
     | UnknownEntry
 )
 
@@ -418,6 +441,8 @@ _KnownEntry: TypeAlias = (
     | StepEntry
     | WaitEntry
     | SignalEntry
+    | ChannelEntry
+    | AckEntry
 )
 
 TYPES = frozenset(

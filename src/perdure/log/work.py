@@ -8,7 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 
-from perdure.log.entries import AnyEntry, SignalEntry, StepEntry, WaitEntry
+from perdure.log.entries import (
+    AckEntry,
+    AnyEntry,
+    ChannelEntry,
+    SignalEntry,
+    StepEntry,
+    WaitEntry,
+)
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -62,10 +69,21 @@ class WorkFold:
         self._calls: dict[str, CallWork] = {}
         self.signals: dict[str, SignalEntry] = {}
         """By name; the first of a name stands."""
+        self.channels: dict[str, dict[str, ChannelEntry]] = {}
+        """By channel and key, in the order they came; the first of a key stands."""
+        self.acknowledged: set[tuple[str, str]] = set()
+        """The channel and the key of each message that a call is done with."""
 
     def of(self, target: str) -> CallWork:
         """The work of the call whose item an entry holds."""
         return self._calls.get(target) or CallWork()
+
+    def first_of(self, channel: str) -> ChannelEntry | None:
+        """The oldest message of a channel that is not acknowledged."""
+        for key, entry in self.channels.get(channel, {}).items():
+            if (channel, key) not in self.acknowledged:
+                return entry
+        return None
 
     def apply(self, entry: AnyEntry) -> None:
         """Take an entry."""
@@ -76,6 +94,10 @@ class WorkFold:
                 self._wait(entry)
             case SignalEntry():
                 self.signals.setdefault(entry.name, entry)
+            case ChannelEntry():
+                self.channels.setdefault(entry.channel, {}).setdefault(entry.key, entry)
+            case AckEntry():
+                self.acknowledged.add((entry.channel, entry.key))
             case _:
                 pass
 

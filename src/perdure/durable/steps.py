@@ -1,9 +1,7 @@
-"""The work inside a call: steps that are taken once, and waits that outlive the process.
+"""Steps: work inside a call that is recorded, and taken once.
 
-A *step* is a named piece of work whose result is recorded: a call that enters its tool again gets
-it from the record. A *wait* unwinds the tool and frees the process; the call is entered again when
-what it waits for has come, and finds its steps and its waits answered. Without a record both work
-in place, for as long as the process lives.
+A call that enters its tool again gets the results of its steps from the record. Without a record
+they run in place.
 """
 
 from __future__ import annotations
@@ -13,22 +11,17 @@ import contextvars
 import dataclasses
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from contextvars import ContextVar
 from typing import Any, TypeAlias, TypeVar, cast, overload
-from weakref import WeakKeyDictionary
 
 import msgspec
 from msgspec import Raw
 
-from perdure.clock import Clock, SystemClock
-from perdure.errors import ConfigError, OutcomeUnknown, StepFailed, Suspend, ToolError
-from perdure.log import Draft, Recording
+from perdure.durable.callwork import Recorded, check_name, recorded_now, step_now
+from perdure.errors import ConfigError, OutcomeUnknown, StepFailed, ToolError
 from perdure.log.entries import Json, StepEntry
-from perdure.log.recorder import Recorder
-from perdure.log.work import CallWork, Wait
 from perdure.loop import LoopPort
 from perdure.loop.config import RunNested
-from perdure.tools import Call, Effect, Tool, ToolResult, current_call, effect_of
+from perdure.tools import Call, Effect, Tool, ToolResult, effect_of
 from perdure.tools.effect import is_effect
 from perdure.tools.result import json_text
 from perdure.wire import FunctionCallOutput, decode_item, encode, function_call_output
@@ -38,70 +31,8 @@ T = TypeVar("T")
 Work: TypeAlias = Callable[[], Awaitable[T]] | Callable[[], T]
 """What a step does: a function without arguments, async or sync."""
 
-MAX_NAME = 200
-"""How many characters the name of a step or a wait may have."""
-
 INVOKED = "perdure:invoke/"
 """What the name of the step of a nested call begins with."""
-
-RESERVED = "perdure:"
-"""What no name of a step or a wait may begin with."""
-
-WAITING: frozenset[Effect] = frozenset({"none", "idempotent", "keyed"})
-"""The effects of tools that may wait: their calls are entered more than once (LOG 5.4)."""
-
-_in_step: ContextVar[str] = ContextVar("perdure_step", default="")
-
-
-class Recorded:
-    """The work of one call, on the record of its drive."""
-
-    def __init__(self, call: Call, recording: Recording, target: str) -> None:
-        self.call = call
-        self.recording = recording
-        self.target = target
-        self.running: dict[str, asyncio.Task[object]] = {}
-        self.calls: dict[str, int] = {}
-        """How many calls it has made, by tool."""
-
-    @property
-    def work(self) -> CallWork:
-        """What the record says of it, with what is queued to be written."""
-        return self.recording.view.work.of(self.target)
-
-    async def write(self, kind: str, body: Json) -> None:
-        """Write an entry about the call, durably."""
-        named = {"call_id": self.call.id, "target": self.target, **body}
-        await self.recording.append(Draft(kind, {n: v for n, v in named.items() if v is not None}))
-
-    async def settle(self) -> None:
-        """Wait until no step of the call runs; a wait unwinds only then (DESIGN 8)."""
-        while self.running:
-            await asyncio.wait(set(self.running.values()))
-
-
-_works: WeakKeyDictionary[Call, Recorded] = WeakKeyDictionary()
-
-
-def recorded_now() -> Recorded | None:
-    """The work of the call that is running; None where nothing is recorded.
-
-    Raises:
-        ConfigError: No call is running here.
-    """
-    call = current_call()
-    if call in _works:
-        return _works[call]
-    port = call.port
-    ledger = port.ledger if isinstance(port, LoopPort) else None
-    recording = ledger.recording if isinstance(ledger, Recorder) else None
-    if recording is None:
-        return None
-    made = recording.view.calls.named(call.id)
-    if made is None:  # a nested call, which is the work of the call that makes it
-        return None
-    _works[call] = Recorded(call, recording, made.entry)
-    return _works[call]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -120,7 +51,7 @@ class _Planned:
         Raises:
             ConfigError: It cannot.
         """
-        _check_name(self.name, "step")
+        check_name(self.name, "step")
         if not is_effect(self.effect) or self.effect == "transactional":
             raise ConfigError(f"a step cannot have the effect {self.effect!r}")
         if self.retries < 0:
@@ -129,9 +60,6 @@ class _Planned:
             raise ConfigError("a step whose effect is 'once' is not tried again")
         if self.timeout is not None and not self.timeout > 0:
             raise ConfigError(f"timeout must be positive, got {self.timeout!r}")
-
-
-# --- steps ---------------------------------------------------------------------------------------
 
 
 @overload
@@ -182,8 +110,8 @@ async def step(
     """
     planned = _Planned(name, work, effect, retries, timeout)
     planned.check()
-    if _in_step.get():
-        raise ConfigError(f"step {name!r} is asked for inside step {_in_step.get()!r}")
+    if step_now.get():
+        raise ConfigError(f"step {name!r} is asked for inside step {step_now.get()!r}")
     recorded = recorded_now()
     if recorded is None:
         return cast("T", msgspec.json.decode(json_text(await _tried(planned))))
@@ -282,7 +210,7 @@ async def nested_step(call: Call, tool: Tool, arguments: str, run: RunNested) ->
         OutcomeUnknown: It may have taken effect, and must not be made again.
     """
     recorded = recorded_now()
-    if recorded is None or recorded.call is not call or _in_step.get():
+    if recorded is None or recorded.call is not call or step_now.get():
         return await run("")
     place = recorded.calls[tool.name] = recorded.calls.get(tool.name, 0) + 1
     name = f"{INVOKED}{tool.name}/{place}"
@@ -336,7 +264,7 @@ async def _tried(planned: _Planned) -> object:
 
 async def _once(planned: _Planned) -> object:
     context = contextvars.copy_context()
-    context.run(_in_step.set, planned.name)
+    context.run(step_now.set, planned.name)
     task = asyncio.get_running_loop().create_task(_called(planned.work), context=context)
     try:
         async with asyncio.timeout(planned.timeout):
@@ -357,158 +285,3 @@ def _result(end: StepEntry) -> object:
     if end.error:
         raise StepFailed(end.name, end.error)
     return msgspec.json.decode(bytes(end.result))
-
-
-def _check_name(name: str, what: str) -> None:
-    if not 0 < len(name) <= MAX_NAME or not name.isprintable():
-        raise ConfigError(f"a {what} has a printable name of 1 to {MAX_NAME} characters")
-    if name.startswith(RESERVED):
-        raise ConfigError(f"the name {name!r} is reserved; names do not begin with {RESERVED!r}")
-
-
-# --- waits ---------------------------------------------------------------------------------------
-
-
-async def sleep(name: str, seconds: float) -> None:
-    """Wait for some time; the process may die meanwhile.
-
-    The time counts from when the call first came here.
-
-    Args:
-        name: Unique among the sleeps of the call.
-        seconds: How long.
-
-    Raises:
-        ConfigError: The name cannot be used, or the effect of the tool forbids a wait.
-    """
-    if not seconds >= 0:
-        raise ConfigError(f"seconds must not be negative, got {seconds!r}")
-    await _sleep(name, lambda clock: clock.wall() + round(seconds * 1e9))
-
-
-async def sleep_until(name: str, wall: int) -> None:
-    """Wait until a time, in nanoseconds since the Unix epoch. Raises as `sleep`."""
-    await _sleep(name, lambda _: wall)
-
-
-async def _sleep(name: str, due: Callable[[Clock], int]) -> None:
-    recorded = _waiting(name, "sleep")
-    if recorded is None:
-        here = SystemClock()
-        await here.sleep((due(here) - here.wall()) / 1e9)
-        return
-    clock = recorded.recording.clock
-    wait = await _begun(recorded, "sleep", name, due(clock))
-    if wait.end is None:
-        if (wait.begin.due or 0) > clock.wall():
-            await _suspend(recorded, f"it sleeps: {name}")
-        await _ended(recorded, wait, "due")
-
-
-async def wait_for(
-    name: str,
-    *,
-    timeout: float | None = None,  # noqa: ASYNC109 - how long it may take over restarts
-) -> object:
-    """Wait for a signal of the run; one that came before counts.
-
-    Args:
-        name: The signal, as `Runs.signal` gives it.
-        timeout: Seconds from when the call first came here; None to wait for ever.
-
-    Returns:
-        What came with the signal, as plain JSON values.
-
-    Raises:
-        TimeoutError: The time was up first. That stands, also if the signal comes later.
-        ConfigError: The name cannot be used, the effect of the tool forbids a wait, or nothing is
-            recorded here.
-    """
-    if timeout is not None and not timeout >= 0:
-        raise ConfigError(f"timeout must not be negative, got {timeout!r}")
-    recorded = _must_be_recorded(_waiting(name, "signal"), "a signal")
-    clock = recorded.recording.clock
-    due = None if timeout is None else clock.wall() + round(timeout * 1e9)
-    wait = await _begun(recorded, "signal", name, due)
-    if wait.end is None:
-        signal = recorded.recording.view.work.signals.get(name)
-        if signal is not None:
-            await _ended(recorded, wait, "signal", signal.value)
-        elif wait.begin.due is not None and wait.begin.due <= clock.wall():
-            await _ended(recorded, wait, "timeout")
-        else:
-            await _suspend(recorded, f"it waits for the signal {name!r}")
-    end = recorded.work.waits["signal", name].end
-    if end is None or end.outcome == "timeout":
-        raise TimeoutError(f"the signal {name!r} did not come in time")
-    return msgspec.json.decode(bytes(end.value))
-
-
-async def interrupt(key: str, prompt: str, type: type[T]) -> T:  # noqa: A002 - the natural word
-    """Ask a person, and wait for the answer, however long it takes.
-
-    Args:
-        key: Unique among the questions of the call.
-        prompt: What is asked; it is shown with the call that waits.
-        type: What the answer has to be. One that is not is refused.
-
-    Raises:
-        ConfigError: The key cannot be used, the effect of the tool forbids a wait, or nothing is
-            recorded here.
-    """
-    recorded = _must_be_recorded(_waiting(key, "interrupt"), "a question")
-    schema = msgspec.json.schema(type)
-    wait = await _begun(recorded, "interrupt", key, None)
-    if wait.end is None:
-        asked = {"prompt": prompt, "schema": schema, "status": "input_required"}
-        await _suspend(recorded, f"it asks: {prompt}", {"kind": "interrupt", "name": key, **asked})
-    end = recorded.work.waits["interrupt", key].end
-    return msgspec.json.decode(bytes(end.value) if end is not None else b"null", type=type)
-
-
-def _waiting(name: str, kind: str) -> Recorded | None:
-    _check_name(name, kind)
-    if _in_step.get():
-        raise ConfigError(f"step {_in_step.get()!r} cannot wait; wait between steps")
-    call = current_call()
-    if call.effect not in WAITING:
-        raise ConfigError(
-            f"tool {call.name!r} has the effect {call.effect!r} and cannot wait: declare none, "
-            "idempotent or keyed, and put what it does to the world into steps"
-        )
-    return recorded_now()
-
-
-def _must_be_recorded(recorded: Recorded | None, what: str) -> Recorded:
-    if recorded is None:
-        raise ConfigError(f"nobody could answer {what} here: give the agent a store")
-    return recorded
-
-
-async def _begun(recorded: Recorded, kind: str, name: str, due: int | None) -> Wait:
-    """The wait of a name, as it began first."""
-    key = kind, name
-    if key not in recorded.work.waits:
-        body: Json = {"phase": "begin", "kind": kind, "name": name, "due": due}
-        await recorded.write("perdure:wait", body)
-    return recorded.work.waits[key]
-
-
-async def _ended(recorded: Recorded, wait: Wait, outcome: str, value: Raw | None = None) -> None:
-    begin = wait.begin
-    body: Json = {"phase": "end", "kind": begin.kind, "name": begin.name, "outcome": outcome}
-    await recorded.write("perdure:wait", {**body, "value": value})
-
-
-async def _suspend(recorded: Recorded, why: str, wait: Json | None = None) -> None:
-    """Unwind the tool.
-
-    Raises:
-        Suspend: Always.
-    """
-    await recorded.settle()
-    recorded.call.suspend()
-    due = recorded.work.due
-    begun = recorded.work.open_waits
-    shown: Json = wait or {"kind": begun[-1].begin.kind, "name": begun[-1].begin.name}
-    raise Suspend(why, wait={**shown, **({"due": due} if due is not None else {})}, due=due)

@@ -1,0 +1,87 @@
+"""What a call has done so far, on the record of its drive: the ground of steps and waits."""
+
+from __future__ import annotations
+
+import asyncio
+from contextvars import ContextVar
+from weakref import WeakKeyDictionary
+
+from perdure.errors import ConfigError
+from perdure.log import Draft, Recording
+from perdure.log.entries import Json
+from perdure.log.recorder import Recorder
+from perdure.log.work import CallWork
+from perdure.loop import LoopPort
+from perdure.tools import Call, current_call
+
+MAX_NAME = 200
+"""How many characters the name of a step or a wait may have."""
+
+RESERVED = "perdure:"
+"""What no name of a step or a wait may begin with."""
+
+step_now: ContextVar[str] = ContextVar("perdure_step", default="")
+"""The step that is being taken; empty outside of one."""
+
+
+class Recorded:
+    """The work of one call, on the record of its drive."""
+
+    def __init__(self, call: Call, recording: Recording, target: str) -> None:
+        self.call = call
+        self.recording = recording
+        self.target = target
+        self.running: dict[str, asyncio.Task[object]] = {}
+        self.calls: dict[str, int] = {}
+        """How many calls it has made, by tool."""
+
+    @property
+    def work(self) -> CallWork:
+        """What the record says of it, with what is queued to be written."""
+        return self.recording.view.work.of(self.target)
+
+    async def write(self, kind: str, body: Json) -> None:
+        """Write an entry about the call, durably."""
+        named = {"call_id": self.call.id, "target": self.target, **body}
+        await self.recording.append(Draft(kind, {n: v for n, v in named.items() if v is not None}))
+
+    async def settle(self) -> None:
+        """Wait until no step of the call runs; a wait unwinds only then (DESIGN 8)."""
+        while self.running:
+            await asyncio.wait(set(self.running.values()))
+
+
+_works: WeakKeyDictionary[Call, Recorded] = WeakKeyDictionary()
+
+
+def recorded_now() -> Recorded | None:
+    """The work of the call that is running; None where nothing is recorded.
+
+    Raises:
+        ConfigError: No call is running here.
+    """
+    call = current_call()
+    if call in _works:
+        return _works[call]
+    port = call.port
+    ledger = port.ledger if isinstance(port, LoopPort) else None
+    recording = ledger.recording if isinstance(ledger, Recorder) else None
+    if recording is None:
+        return None
+    made = recording.view.calls.named(call.id)
+    if made is None:  # a nested call, which is the work of the call that makes it
+        return None
+    _works[call] = Recorded(call, recording, made.entry)
+    return _works[call]
+
+
+def check_name(name: str, what: str) -> None:
+    """Refuse what cannot name a step or a wait.
+
+    Raises:
+        ConfigError: It is empty, too long, not printable, or reserved.
+    """
+    if not 0 < len(name) <= MAX_NAME or not name.isprintable():
+        raise ConfigError(f"a {what} has a printable name of 1 to {MAX_NAME} characters")
+    if name.startswith(RESERVED):
+        raise ConfigError(f"the name {name!r} is reserved; names do not begin with {RESERVED!r}")

@@ -1,0 +1,93 @@
+"""Channels: messages for a run that are handled one after the other, each until it is done with.
+
+A message stays the first of its channel until it is acknowledged, over any number of crashes. So
+handle it in steps, and acknowledge it last: what was handled twice was then handled once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import msgspec
+
+from perdure.durable.callwork import check_name
+from perdure.durable.waits import begun, ended, must_be_recorded, suspend, waiting_now
+from perdure.errors import ConfigError
+from perdure.log.entries import ChannelEntry
+
+CHANNEL = "channel"
+"""The kind of a wait for a message."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Received:
+    """A message of a channel.
+
+    Attributes:
+        channel: The channel.
+        key: Whoever sent it gave it; no other message of the channel has it.
+        value: What was sent, as plain JSON values.
+    """
+
+    channel: str
+    key: str
+    value: object
+
+    async def ack(self) -> None:
+        """Say that it is done with. Raises as `ack`."""
+        await ack(self.channel, self.key)
+
+
+async def receive(channel: str) -> Received:
+    """The oldest message of a channel that is not acknowledged; waits for one if there is none.
+
+    It takes nothing away: until it is acknowledged, it is received again.
+
+    Args:
+        channel: The channel, as `Runs.send` names it.
+
+    Raises:
+        ConfigError: The name cannot be used, the effect of the tool forbids a wait, or nothing is
+            recorded here.
+    """
+    recorded = must_be_recorded(waiting_now(channel, CHANNEL), "a channel")
+    work = recorded.recording.view.work
+    first = work.first_of(channel)
+    waits = [name for kind, name in recorded.work.waits if kind == CHANNEL]
+    mine = [name for name in waits if name.rpartition("#")[0] == channel]
+    if first is None:
+        last = recorded.work.waits[CHANNEL, mine[-1]] if mine else None
+        number = len(mine) if last is not None and last.end is None else len(mine) + 1
+        await begun(recorded, CHANNEL, f"{channel}#{number}", None)
+        await suspend(recorded, f"it waits for a message of {channel!r}")
+    for name in mine:
+        wait = recorded.work.waits[CHANNEL, name]
+        if wait.end is None:
+            await ended(recorded, wait, "message")
+    return _received(first)
+
+
+async def ack(channel: str, key: str) -> None:
+    """Say that a message is done with; once more says nothing new.
+
+    Args:
+        channel: The channel.
+        key: Of the message.
+
+    Raises:
+        ConfigError: The channel has no such message, or nothing is recorded here.
+    """
+    check_name(channel, CHANNEL)
+    recorded = must_be_recorded(waiting_now(channel, CHANNEL), "a channel")
+    work = recorded.recording.view.work
+    if key not in work.channels.get(channel, {}):
+        raise ConfigError(f"channel {channel!r} has no message {key!r}")
+    if (channel, key) not in work.acknowledged:
+        await recorded.write("perdure:ack", {"channel": channel, "key": key})
+
+
+def _received(entry: ChannelEntry | None) -> Received:
+    if entry is None:  # suspend() has raised
+        raise AssertionError("unreachable")
+    value: object = msgspec.json.decode(bytes(entry.value))
+    return Received(channel=entry.channel, key=entry.key, value=value)

@@ -1,0 +1,181 @@
+"""Waits: they unwind the tool and free the process, and outlive it.
+
+The call is entered again when what it waits for has come, and finds its steps and its waits
+answered. Without a record a sleep waits in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import msgspec
+from msgspec import Raw
+
+from perdure.clock import Clock, SystemClock
+from perdure.durable.callwork import Recorded, check_name, recorded_now, step_now
+from perdure.errors import ConfigError, Suspend
+from perdure.log.entries import Json
+from perdure.log.work import Wait
+from perdure.tools import Effect, current_call
+
+T = TypeVar("T")
+
+WAITING: frozenset[Effect] = frozenset({"none", "idempotent", "keyed"})
+"""The effects of tools that may wait: their calls are entered more than once (LOG 5.4)."""
+
+
+async def sleep(name: str, seconds: float) -> None:
+    """Wait for some time; the process may die meanwhile.
+
+    The time counts from when the call first came here.
+
+    Args:
+        name: Unique among the sleeps of the call.
+        seconds: How long.
+
+    Raises:
+        ConfigError: The name cannot be used, or the effect of the tool forbids a wait.
+    """
+    if not seconds >= 0:
+        raise ConfigError(f"seconds must not be negative, got {seconds!r}")
+    await _sleep(name, lambda clock: clock.wall() + round(seconds * 1e9))
+
+
+async def sleep_until(name: str, wall: int) -> None:
+    """Wait until a time, in nanoseconds since the Unix epoch. Raises as `sleep`."""
+    await _sleep(name, lambda _: wall)
+
+
+async def _sleep(name: str, due: Callable[[Clock], int]) -> None:
+    recorded = waiting_now(name, "sleep")
+    if recorded is None:
+        here = SystemClock()
+        await here.sleep((due(here) - here.wall()) / 1e9)
+        return
+    clock = recorded.recording.clock
+    wait = await begun(recorded, "sleep", name, due(clock))
+    if wait.end is None:
+        if (wait.begin.due or 0) > clock.wall():
+            await suspend(recorded, f"it sleeps: {name}")
+        await ended(recorded, wait, "due")
+
+
+async def wait_for(
+    name: str,
+    *,
+    timeout: float | None = None,  # noqa: ASYNC109 - how long it may take over restarts
+) -> object:
+    """Wait for a signal of the run; one that came before counts.
+
+    Args:
+        name: The signal, as `Runs.signal` gives it.
+        timeout: Seconds from when the call first came here; None to wait for ever.
+
+    Returns:
+        What came with the signal, as plain JSON values.
+
+    Raises:
+        TimeoutError: The time was up first. That stands, also if the signal comes later.
+        ConfigError: The name cannot be used, the effect of the tool forbids a wait, or nothing is
+            recorded here.
+    """
+    if timeout is not None and not timeout >= 0:
+        raise ConfigError(f"timeout must not be negative, got {timeout!r}")
+    recorded = must_be_recorded(waiting_now(name, "signal"), "a signal")
+    clock = recorded.recording.clock
+    due = None if timeout is None else clock.wall() + round(timeout * 1e9)
+    wait = await begun(recorded, "signal", name, due)
+    if wait.end is None:
+        signal = recorded.recording.view.work.signals.get(name)
+        if signal is not None:
+            await ended(recorded, wait, "signal", signal.value)
+        elif wait.begin.due is not None and wait.begin.due <= clock.wall():
+            await ended(recorded, wait, "timeout")
+        else:
+            await suspend(recorded, f"it waits for the signal {name!r}")
+    end = recorded.work.waits["signal", name].end
+    if end is None or end.outcome == "timeout":
+        raise TimeoutError(f"the signal {name!r} did not come in time")
+    return msgspec.json.decode(bytes(end.value))
+
+
+async def interrupt(key: str, prompt: str, type: type[T]) -> T:  # noqa: A002 - the natural word
+    """Ask a person, and wait for the answer, however long it takes.
+
+    Args:
+        key: Unique among the questions of the call.
+        prompt: What is asked; it is shown with the call that waits.
+        type: What the answer has to be. One that is not is refused.
+
+    Raises:
+        ConfigError: The key cannot be used, the effect of the tool forbids a wait, or nothing is
+            recorded here.
+    """
+    recorded = must_be_recorded(waiting_now(key, "interrupt"), "a question")
+    schema = msgspec.json.schema(type)
+    wait = await begun(recorded, "interrupt", key, None)
+    if wait.end is None:
+        asked = {"prompt": prompt, "schema": schema, "status": "input_required"}
+        await suspend(recorded, f"it asks: {prompt}", {"kind": "interrupt", "name": key, **asked})
+    end = recorded.work.waits["interrupt", key].end
+    return msgspec.json.decode(bytes(end.value) if end is not None else b"null", type=type)
+
+
+def waiting_now(name: str, kind: str) -> Recorded | None:
+    """The work of the call that is about to wait; None where nothing is recorded.
+
+    Raises:
+        ConfigError: The name cannot be used, the effect of the tool forbids a wait, or a step runs.
+    """
+    check_name(name, kind)
+    if step_now.get():
+        raise ConfigError(f"step {step_now.get()!r} cannot wait; wait between steps")
+    call = current_call()
+    if call.effect not in WAITING:
+        raise ConfigError(
+            f"tool {call.name!r} has the effect {call.effect!r} and cannot wait: declare none, "
+            "idempotent or keyed, and put what it does to the world into steps"
+        )
+    return recorded_now()
+
+
+def must_be_recorded(recorded: Recorded | None, what: str) -> Recorded:
+    """Refuse a wait that nobody could end.
+
+    Raises:
+        ConfigError: Nothing is recorded.
+    """
+    if recorded is None:
+        raise ConfigError(f"nobody could answer {what} here: give the agent a store")
+    return recorded
+
+
+async def begun(recorded: Recorded, kind: str, name: str, due: int | None) -> Wait:
+    """The wait of a name, as it began first."""
+    key = kind, name
+    if key not in recorded.work.waits:
+        body: Json = {"phase": "begin", "kind": kind, "name": name, "due": due}
+        await recorded.write("perdure:wait", body)
+    return recorded.work.waits[key]
+
+
+async def ended(recorded: Recorded, wait: Wait, outcome: str, value: Raw | None = None) -> None:
+    """Write that a wait is over; that stands."""
+    begin = wait.begin
+    body: Json = {"phase": "end", "kind": begin.kind, "name": begin.name, "outcome": outcome}
+    await recorded.write("perdure:wait", {**body, "value": value})
+
+
+async def suspend(recorded: Recorded, why: str, wait: Json | None = None) -> None:
+    """Unwind the tool.
+
+    Raises:
+        Suspend: Always.
+    """
+    await recorded.settle()
+    recorded.call.suspend()
+    due = recorded.work.due
+    last = recorded.work.open_waits[-1].begin
+    shown: Json = wait or {"kind": last.kind, "name": last.name}
+    raise Suspend(why, wait={**shown, **({"due": due} if due is not None else {})}, due=due)

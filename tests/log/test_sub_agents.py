@@ -5,17 +5,23 @@ The numbers are the situations of the inventory's list.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
-from perdure import Agent
+import pytest
+
+from perdure import Agent, Runs
+from perdure.durable.late import sent
+from perdure.errors import CallEnded
 from perdure.log import Filters, Recording, go_on, read_lines, subsession_id
-from perdure.log.entries import AnyEntry, DecisionEntry, ItemEntry, LinkEntry
+from perdure.log.entries import AnyEntry, CustomEntry, DecisionEntry, ItemEntry, LinkEntry
 from perdure.log.header import Header, new_header
 from perdure.log.session import Session
 from perdure.loop import Opening, approve
 from perdure.stores.memory import MemoryStore
 from perdure.testing import ScriptedModel, call
 from perdure.testing.scripted import TurnLike
+from perdure.tools import Call, Effect, ToolResult
 from perdure.wire import Message, user
 
 CALL = "call_t0_1"
@@ -229,3 +235,70 @@ async def test_70_the_session_of_a_child_is_listed_under_its_parents_directory()
     found = (await store.list(Filters(cwd="/work"))).sessions
     assert {one.id for one in found} == {"s1", subsession_id("s1", CALL)}
     assert {one.header.cwd for one in found} == {"/work"}
+
+
+class Deaf:
+    """A tool that does not hear that its time is over."""
+
+    def __init__(self) -> None:
+        self.gate = asyncio.Event()
+        self.entered: list[Call] = []
+
+    async def execute(self, call: Call) -> ToolResult:
+        self.entered.append(call)
+        await call.write_record("acme:job", {"id": 7})
+        while not self.gate.is_set():
+            try:
+                await self.gate.wait()
+            except asyncio.CancelledError:
+                continue
+        return ToolResult("charged after all")
+
+    name = "charge"
+    description = ""
+    parameters: dict[str, object] | None = None
+    effect: Effect = "once"
+    timeout = 0.05
+
+
+async def test_71_what_a_tool_tells_of_an_ended_child_goes_to_its_session_with_its_call() -> None:
+    """And what it told before it ended stands there too, under its call."""
+    store, deaf = MemoryStore(), Deaf()
+    worker = clerk(call("charge"), "Filed.", tools=[deaf], grace=0.01)
+    agent = boss(store, worker).with_(name="boss")
+    halted = await agent.run("go", run_id="order-1")
+    assert halted.status == "halted"
+    (waiting,) = [one for one in halted.pending if one.path]
+    await Runs(store).resolve(
+        "order-1", waiting.call.call_id, session=waiting.session, output="done by hand"
+    )
+    assert (await agent.run("go", run_id="order-1")).status == "done"
+    parent = await named(store, "order-1")
+    before = await read(store, subsession_id(parent.id, CALL))
+    deaf.gate.set()
+    await settled()
+    (told,) = await store.unconsumed(before.id)
+    (dispatch,) = [one for one in before.entries if one.type == "dispatch"]
+    assert told.id == f"late/{dispatch.id}"
+    assert await store.unconsumed(parent.id) == ()
+    with pytest.raises(CallEnded):
+        await deaf.entered[0].write_record("acme:job", {"id": 8})
+
+    assert (await agent.run("go", run_id="order-1")).status == "done"
+    after = await read(store, before.id)
+    (refused,) = after.entries[len(before.entries) :]
+    assert refused.type == "perdure:refused"
+    assert refused.message == told.id
+    assert await store.unconsumed(before.id) == ()
+    assert len(await read(store, parent.id)) == len(parent)
+    assert await store.due(2**62) == ()
+    (record,) = [one for one in after.entries if b'"acme:job"' in one.line]
+    assert isinstance(record, CustomEntry)
+    assert (record.call_id, bytes(record.data)) == (waiting.call.call_id, b'{"id":7}')
+
+
+async def settled() -> None:
+    """Wait until the late result was put."""
+    for _ in range(100):
+        await asyncio.sleep(0.001)
+    await sent()

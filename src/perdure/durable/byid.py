@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from perdure.durable.driven import Driven
 from perdure.durable.driver import LOST, Driving, Rested, drive_until_rest
 from perdure.durable.late import send_again
+from perdure.durable.leftovers import waiting_below
 from perdure.durable.starting import begin_run
 from perdure.durable.state import RunState, read_run, state_of, waiting_calls
 from perdure.errors import Leased, LogError, RunBusy
@@ -138,8 +139,10 @@ async def _driven(driven: Driven, recording: Recording, driving: Driving) -> Res
 
 
 async def _is_over(store: Store, session: Session) -> bool:
-    """Whether the run was closed, and nobody has told it anything since."""
-    return session.view().closed is not None and not await store.unconsumed(session.id)
+    """Whether the run was closed, and nobody has told it, or one of its sub-agents, anything."""
+    if session.view().closed is None or await store.unconsumed(session.id):
+        return False
+    return not await waiting_below(store, session)
 
 
 async def _state(driven: Driven, store: Store, session: Session, status: str = "") -> RunState:

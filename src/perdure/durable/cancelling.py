@@ -32,7 +32,7 @@ async def cancel_run(recording: Recording, message: Message, told: Cancel, *, id
 async def cancel_children(recording: Recording, *, ids: Ids) -> None:
     """Close every session below a root that is not over, the last made first."""
     root = recording.session.id
-    below = [listed.id async for listed in _tree(recording.store, root) if listed.id != root]
+    below = [listed.id async for listed in tree_of(recording.store, root) if listed.id != root]
     for child in reversed(below):
         open_child = await go_on(recording.store, child, ids=ids, held=recording.held)
         if open_child.view.closed is None:
@@ -40,7 +40,8 @@ async def cancel_children(recording: Recording, *, ids: Ids) -> None:
             await open_child.append(Draft("perdure:closed", {"status": CANCELLED}))
 
 
-async def _tree(store: Store, root: str) -> AsyncIterator[Listed]:
+async def tree_of(store: Store, root: str) -> AsyncIterator[Listed]:
+    """The sessions under the lease of a root, itself among them."""
     after = ""
     while True:
         page = await store.list(Filters(root=root), after=after)

@@ -16,6 +16,7 @@ from perdure.durable.cancelling import cancel_children, cancel_run
 from perdure.durable.consuming import Authority, Taken, consume
 from perdure.durable.driven import Driven
 from perdure.durable.late import late_sink, report_unrecorded
+from perdure.durable.leftovers import refuse_leftovers
 from perdure.durable.plan import Close, Drive, Outlook, Rest, limits_left, plan
 from perdure.durable.readiness import ready_calls
 from perdure.durable.reconciling import reconcile
@@ -164,6 +165,7 @@ async def drive_until_rest(driven: Driven, recording: Recording, driving: Drivin
                 await _close(recording, status, cause)
                 driving.at("closed")
             case Rest(status):
+                await refuse_leftovers(driven, recording)
                 return Rested(status=status, end=end)
 
 

@@ -252,6 +252,18 @@ async def test_a_sub_agent_in_a_recorded_chat_is_recorded_too() -> None:
     assert (child.header.root, child.header.run) == (root.id, None)
 
 
+async def test_a_sub_agent_of_a_chat_is_told_of_what_a_run_would_halt_on() -> None:
+    def unsure(call: Call) -> str:
+        raise OutcomeUnknown("the line dropped")
+
+    store, world = MemoryStore(), World()
+    agent = boss(store, clerk([Act(world=world, does=unsure)]))
+    async with agent.session("chat") as chat:
+        result = await chat.send("go")
+    assert (result.status, outputs(result)) == ("done", {"call_t0_1": "Acted."})
+    assert len(world.fired) == 1
+
+
 async def test_a_sub_agent_without_a_record_is_a_plain_tool() -> None:
     world = World()
     agent = boss(MemoryStore(), clerk([Act(world=world)])).with_(store="")

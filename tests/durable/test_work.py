@@ -24,6 +24,7 @@ from perdure import (
     tool,
     wait_for,
 )
+from perdure.clock import SystemClock
 from perdure.errors import (
     AlreadyResolved,
     ConfigError,
@@ -643,7 +644,29 @@ async def test_without_a_record_steps_run_and_sleeps_wait_in_place() -> None:
     agent: Agent = Agent(ScriptedModel([call("work"), "Done."]), tools=[work])
     result = await agent.run("go")
     assert did == ["one"]
-    assert "give the agent a store" in outputs(result)[CALL]
+    assert "give the run an id" in outputs(result)[CALL]
+
+
+async def test_a_chat_takes_its_steps_once_and_waits_in_place() -> None:
+    def make(bench: Bench) -> Body:
+        async def body() -> object:
+            first = await bench.step("charge")
+            await sleep("a moment", 0.01)
+            try:
+                await interrupt("name", "Who?", str)
+            except ConfigError as error:
+                return [first, str(error)]
+            return "?"
+
+        return body
+
+    bench = bench_of(make)
+    agent = bench.agent.with_(clock=SystemClock())
+    async with agent.session("chat") as chat:
+        result = await chat.send("go")
+    assert (result.status, bench.did) == ("done", ["charge"])
+    assert "give the run an id" in outputs(result)[CALL]
+    assert "perdure:step" in [e.type for e in await entries_of(bench.store, "chat")]
 
 
 async def test_a_timed_out_once_step_leaves_open_what_it_did() -> None:

@@ -17,6 +17,7 @@ from perdure.log.resuming import replay_answers, run_again
 from perdure.log.status import Paused, paused_status, was_cut
 from perdure.log.timestamps import wall_of
 from perdure.loop import Answer, Hidden, Limits, Opening, approve
+from perdure.loop.config import OnUnknown
 from perdure.tools import ToolSet
 from perdure.wire import Item
 
@@ -93,7 +94,8 @@ def plan(outlook: Outlook, given: Mapping[str, Answer]) -> Step:
 
 def _answers(outlook: Outlook, given: Mapping[str, Answer]) -> tuple[Answer, ...]:
     view = outlook.view
-    policy = replay_answers(view, outlook.session, outlook.tools, "halt")
+    on_unknown: OnUnknown = "halt" if outlook.session.header.run is not None else "tell"
+    policy = replay_answers(view, outlook.session, outlook.tools, on_unknown)
     tried = {call.call_id for call in view.calls.open.values() if outlook.was_tried(call)}
     known = {one.call_id: one for one in policy if one.call_id not in tried} | {
         call.call_id: _due(call)

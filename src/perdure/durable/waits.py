@@ -1,7 +1,8 @@
 """Waits: they unwind the tool and free the process, and outlive it.
 
 The call is entered again when what it waits for has come, and finds its steps and its waits
-answered. Without a record a sleep waits in place.
+answered. That is for runs by id; elsewhere a sleep waits in place, and nothing else can be waited
+for.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from perdure.durable.callwork import Recorded, check_name, recorded_now, step_no
 from perdure.errors import ConfigError, Suspend
 from perdure.log.entries import Json
 from perdure.log.work import Wait
+from perdure.loop import LoopPort
 from perdure.tools import Effect, current_call
 
 T = TypeVar("T")
@@ -50,7 +52,8 @@ async def sleep_until(name: str, wall: int) -> None:
 async def _sleep(name: str, due: Callable[[Clock], int]) -> None:
     recorded = waiting_now(name, "sleep")
     if recorded is None:
-        here = SystemClock()
+        port = current_call().port
+        here = port.clock if isinstance(port, LoopPort) else SystemClock()
         await here.sleep((due(here) - here.wall()) / 1e9)
         return
     clock = recorded.recording.clock
@@ -123,7 +126,9 @@ async def interrupt(key: str, prompt: str, type: type[T]) -> T:  # noqa: A002 - 
 
 
 def waiting_now(name: str, kind: str) -> Recorded | None:
-    """The work of the call that is about to wait; None where nothing is recorded.
+    """The work of the call that is about to wait; None where nobody would wake it.
+
+    That is everywhere but in a run by id, and below one.
 
     Raises:
         ConfigError: The name cannot be used, the effect of the tool forbids a wait, or a step runs.
@@ -137,7 +142,8 @@ def waiting_now(name: str, kind: str) -> Recorded | None:
             f"tool {call.name!r} has the effect {call.effect!r} and cannot wait: declare none, "
             "idempotent or keyed, and put what it does to the world into steps"
         )
-    return recorded_now()
+    recorded = recorded_now()
+    return recorded if recorded is not None and recorded.recording.halts else None
 
 
 def must_be_recorded(recorded: Recorded | None, what: str) -> Recorded:
@@ -147,7 +153,7 @@ def must_be_recorded(recorded: Recorded | None, what: str) -> Recorded:
         ConfigError: Nothing is recorded.
     """
     if recorded is None:
-        raise ConfigError(f"nobody could answer {what} here: give the agent a store")
+        raise ConfigError(f"nobody could answer {what} here: give the run an id, and a store")
     return recorded
 
 

@@ -12,6 +12,7 @@ from collections.abc import Coroutine
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, TypeVar
 
+from perdure.clock import Clock
 from perdure.errors import CallEnded, ConfigError
 from perdure.loop.ledger import Ledger
 from perdure.loop.transcript import Items
@@ -116,6 +117,11 @@ class LoopPort:
         self._nested: set[asyncio.Task[ToolResult]] = set()
         self._attended: set[asyncio.Future[object]] = set()
         self._closed = False
+
+    @property
+    def clock(self) -> Clock:
+        """Where the drive reads the time."""
+        return self._drive.config.clock
 
     @property
     def fence(self) -> str:

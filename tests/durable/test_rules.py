@@ -22,6 +22,7 @@ from perdure.stores.jsonl import JsonlStore
 from perdure.stores.memory import MemoryStore
 from perdure.stores.sqlite import SqliteStore
 from perdure.testing import ScriptedModel, call, turn
+from perdure.testing.scripted import TurnLike
 from perdure.testing.store_kit import chain, header
 from perdure.tools import Call, ToolResult, arguments_digest
 from perdure.wire import user
@@ -59,7 +60,10 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerato
 
 async def test_the_items_of_a_response_and_its_entry_are_one_append() -> None:
     store, world = Flaky(), World()
-    script = [turn("Two at once.", call("act", {"n": 1}), call("act", {"n": 2})), "Done."]
+    script: list[TurnLike] = [
+        turn("Two at once.", call("act", {"n": 1}), call("act", {"n": 2})),
+        "Done.",
+    ]
     await agent_of(store, [Act(world=world)], script).run("go", run_id=RUN)
     appended = [[decode_entry(line) for line in batch] for batch in store.batches]
     begins = [batch for batch in appended if any(_is_call(entry) for entry in batch)]
@@ -83,7 +87,7 @@ async def test_whatever_writes_at_once_the_record_is_one_chain() -> None:
             await one.write_record("test:busy", {"call": one.id, "number": number})
         return "ok"
 
-    script = [turn(*(call("act", {"n": n}) for n in range(4))), "Done."]
+    script: list[TurnLike] = [turn(*(call("act", {"n": n}) for n in range(4))), "Done."]
     agent = agent_of(store, [Act(world=world, effect="idempotent", does=busy)], script)
     result = await agent.run("go", run_id=RUN)
     entries = await entries_of(store)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import inspect
 import threading
+
+import pytest
 
 from perdure import Runs
 from perdure.log.leases import take_lease
@@ -14,6 +17,7 @@ from perdure.stores.memory import MemoryStore
 from perdure.testing.chaos_simulated import simulate
 from perdure.testing.chaos_store import Fault, Faults, faulted
 from perdure.testing.store_kit import header
+from perdure.tools import wrap
 from tests.chaos import agents
 
 
@@ -72,3 +76,11 @@ async def _look_again(store: MemoryStore, leases: list[Lease]) -> tuple[str, lis
                 await runs.resolve("r", one.call.call_id, output="resolved")
     listed = await runs.list(status="input_required")
     return (await runs.get("r")).status, [one.run_id for one in listed]
+
+
+@pytest.mark.parametrize("member", ["name", "description", "parameters", "execute"])
+def test_a_tool_around_a_tool_is_known_as_one_by_its_class(member: str) -> None:
+    # From Python 3.12 on, isinstance() with a protocol does not ask __getattr__.
+    wrapped = wrap(agents.acting("once", "act"), description="Acts, and says so.")
+    assert inspect.getattr_static(wrapped, member) is not None
+    assert (wrapped.name, wrapped.description) == ("act", "Acts, and says so.")

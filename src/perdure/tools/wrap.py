@@ -24,10 +24,25 @@ class _Wrapped:
     ) -> None:
         self.inner = inner
         self._execute = execute or inner.execute
-        self.__dict__.update(overrides)
+        self._overrides = overrides
+
+    # A tool is known by these four, and Python 3.12 looks for them on the class.
+
+    @property
+    def name(self) -> object:
+        return self._overrides.get("name", self.inner.name)
+
+    @property
+    def description(self) -> object:
+        return self._overrides.get("description", self.inner.description)
+
+    @property
+    def parameters(self) -> object:
+        return self._overrides.get("parameters", self.inner.parameters)
 
     def __getattr__(self, name: str) -> object:
-        return getattr(self.inner, name)
+        overrides = self.__dict__.get("_overrides", {})
+        return overrides[name] if name in overrides else getattr(self.inner, name)
 
     def __repr__(self) -> str:
         return f"wrap({self.inner!r})"

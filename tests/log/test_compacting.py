@@ -228,7 +228,7 @@ async def test_the_settings_of_a_request_stand_before_its_compaction_and_in_its_
     class Warmer(Middleware):
         async def before_model_call(self, request: ModelRequest) -> ModelRequest:
             warm = msgspec.structs.replace(request.settings, temperature=0.5)
-            return msgspec.structs.replace(request, settings=warm)
+            return ModelRequest(settings=warm, input=request.input)
 
     recording = await fresh()
     await chat(recording, Folds(), Warmer())

@@ -43,6 +43,8 @@ async def build_request(drive: Drive) -> ModelRequest:
 
 def for_its_model(drive: Drive, request: ModelRequest, before: ModelRequest) -> ModelRequest:
     """A request that somebody made of another, without the thoughts its model did not think."""
+    if request.compaction is None and before.compaction is not None:  # it was made anew
+        request = msgspec.structs.replace(request, compaction=before.compaction)
     name = request.settings.model or ""
     if request is before or name == (before.settings.model or ""):
         return request

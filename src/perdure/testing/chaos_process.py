@@ -1,8 +1,7 @@
 """Real processes that die: a warm process that forks for each life, and kills it with SIGKILL.
 
 The warm process imports perdure and the agent's module once, so that a life costs a fork and not a
-start. It is a program, `python -m perdure.testing.chaos_process`, that reads a JSON object a line
-and answers each with a line that says how the life ended.
+start. It reads a JSON object a line, and answers each with a line that says how the life ended.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Generator
+from pathlib import Path
 from typing import IO, cast
 
 import msgspec
@@ -101,11 +101,21 @@ class WarmProcess:
         return msgspec.json.decode(line, type=Reply)
 
 
+_PROGRAM = """\
+import sys
+sys.path.insert(0, sys.argv.pop())
+from perdure.testing.chaos_process import serve
+serve()
+"""
+"""What a warm process runs, which need not have this perdure installed."""
+
+
 @contextlib.contextmanager
 def warm_process() -> Generator[WarmProcess]:
     """Start a warm process, and end it."""
+    here = str(Path(__file__).parents[2])
     process = subprocess.Popen(  # noqa: S603 - this very program
-        [sys.executable, "-m", __name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-c", _PROGRAM, here], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     try:
         with process:
@@ -120,7 +130,7 @@ def warm_process() -> Generator[WarmProcess]:
 # --- the side that forks ------------------------------------------------------------------------
 
 
-def _serve() -> None:
+def serve() -> None:
     """Answer orders until nobody gives any."""
     replies = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)  # what tools print is no reply
@@ -202,7 +212,3 @@ async def _life(order: Order, agent: Agent[object]) -> None:
         await live(agent, store, life)
     finally:
         await store.close()
-
-
-if __name__ == "__main__":
-    _serve()

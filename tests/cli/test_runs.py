@@ -19,6 +19,7 @@ from perdure import (
     Tool,
     ToolDecision,
     interrupt,
+    receive,
     sleep_until,
     step,
     tool,
@@ -59,6 +60,10 @@ async def order(what: str) -> object:
         await sleep_until("the night", NIGHT)
     elif "signal" in what:
         return await wait_for("paid")
+    elif "message" in what:
+        message = await receive("orders")
+        await message.ack()
+        return message.value
     elif "age" in what:
         return await interrupt("age", f"How old is {what}?", int)
     elif "unsure" in what:
@@ -89,7 +94,7 @@ MAILS: list[Turn | str] = [call("mail", {"to": "ann"}, call_id="c1"), "I see."]
 DONE: list[Turn | str] = [charging(1), "It is charged."]
 WAITS: dict[str, list[Turn | str]] = {
     what: [call("order", {"what": what}, call_id="c1"), "It is ordered."]
-    for what in ("sleep", "signal", "age", "unsure")
+    for what in ("sleep", "signal", "message", "age", "unsure")
 }
 LONG: list[Turn | str] = [charging(1, f"c{number}") for number in range(9)]
 
@@ -292,6 +297,19 @@ def test_show_says_for_which_signal_a_call_waits_until_it_is_told(store: str) ->
     drive(store, "r", WAITS["signal"])
     assert 'c1 has the signal paid: {"cents":5}' in told("show", "r")
     assert outputs("r") == ['{"cents":5}']
+
+
+def test_show_says_from_which_channel_a_call_receives_and_send_sends_to_it(store: str) -> None:
+    drive(store, "r", WAITS["message"])
+    text = told("show", "r")
+    assert "    waits for a message of orders\n" in text
+    assert "perdure runs send r orders JSON --key KEY\n" in text
+    assert told("send", "r", "orders", "[1]", "--key", "7").startswith("r has message 7 in orders")
+    assert refused("send", "r", "orders", "[2]", "--key", "7")[0] == 1
+    assert "told, and not taken up yet\n  message 7 of orders" in told("show", "r")
+    drive(store, "r", WAITS["message"])
+    assert "c1 is done with message 7 of orders" in told("show", "r")
+    assert outputs("r") == ["[1]"]
 
 
 def test_show_says_what_a_call_asks_and_answer_answers_it(store: str) -> None:
@@ -518,7 +536,21 @@ def test_everything_fits_a_screen(store: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [*("ls", "show", "tail", "approve", "deny", "resolve", "signal", "answer", "cancel", "retry")],
+    [
+        *(
+            "ls",
+            "show",
+            "tail",
+            "approve",
+            "deny",
+            "resolve",
+            "signal",
+            "send",
+            "answer",
+            "cancel",
+            "retry",
+        )
+    ],
 )
 def test_each_command_tells_its_exit_codes(name: str) -> None:
     command = runs.commands[name]

@@ -138,6 +138,26 @@ LINES: list[tuple[str, Mapping[str, object], str]] = [
             "call_id": "c1",
             "verdict": "hold",
             "perdure:suspended": True,
+            "perdure:wait": {"kind": "channel", "name": "orders#2#1"},
+        },
+        "c1 is suspended: it waits for a message of orders#2",
+    ),
+    (
+        "decision",
+        {
+            "call_id": "c1",
+            "verdict": "hold",
+            "perdure:suspended": True,
+            "perdure:wait": {"kind": "interrupt", "name": "age"},
+        },
+        "c1 is suspended: it asks (age)",
+    ),
+    (
+        "decision",
+        {
+            "call_id": "c1",
+            "verdict": "hold",
+            "perdure:suspended": True,
             "perdure:wait": {"kind": "acme:rain"},
         },
         "c1 is suspended: it waits for acme:rain",
@@ -226,6 +246,7 @@ LINES: list[tuple[str, Mapping[str, object], str]] = [
             ("sleep", {"due": DUE}, "c1 begins to sleep (n) until 2026-10-01 12:00:00 UTC"),
             ("sleep", {"due": 10**30}, "c1 begins to sleep (n) until a time that no calendar has"),
             ("signal", {}, "c1 begins to wait (n)"),
+            ("channel", {}, "c1 begins to wait (n)"),
             ("interrupt", {}, "c1 begins to ask (n)"),
         )
     ),
@@ -238,6 +259,7 @@ LINES: list[tuple[str, Mapping[str, object], str]] = [
         for outcome, more, line in (
             ("due", {}, "c1 has slept (n)"),
             ("signal", {"value": [5]}, "c1 has the signal n: [5]"),
+            ("message", {}, "c1 has a message (n)"),
             ("timeout", {}, "c1 waited in vain for the signal n"),
             ("answer", {"value": 41, "perdure:who": "ann"}, "c1 is answered (n) by ann: 41"),
         )
@@ -246,6 +268,16 @@ LINES: list[tuple[str, Mapping[str, object], str]] = [
         "perdure:signal",
         {"name": "paid", "value": {"cents": 5}, "perdure:who": "bank"},
         'signal paid by bank: {"cents":5}',
+    ),
+    (
+        "perdure:channel",
+        {"channel": "orders", "key": "7", "value": [1], "perdure:who": "shop"},
+        "message 7 of orders by shop: [1]",
+    ),
+    (
+        "perdure:ack",
+        {"call_id": "c1", "target": TARGET, "channel": "orders", "key": "7"},
+        "c1 is done with message 7 of orders",
     ),
     (
         "perdure:result",

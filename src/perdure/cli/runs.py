@@ -300,6 +300,35 @@ def signal(
 
 @runs.command(epilog=EXIT_CODES)
 @click.argument("run")
+@click.argument("channel")
+@click.argument("value", default="null")
+@click.option("--key", required=True, metavar="KEY", help="Of the message; once more is the same.")
+@_saying
+@_session_option
+def send(
+    *,
+    run: str,
+    channel: str,
+    value: str,
+    key: str,
+    url: str,
+    by: str | None,
+    reason: str,
+    session: str,
+) -> int:
+    """Send a VALUE in JSON to a CHANNEL of RUN, for the call that receives from it."""
+    del reason
+    given = _json(value, "VALUE")
+
+    async def told(desk: Desk) -> int:
+        await desk.runs.send(run, channel, given, key=key, by=_who(by), session=session)
+        return _say(f"{run} has message {key} in {channel}; it is received when {run} is driven")
+
+    return _with_runs(url, told)
+
+
+@runs.command(epilog=EXIT_CODES)
+@click.argument("run")
 @click.argument("call")
 @click.argument("key")
 @click.argument("value")

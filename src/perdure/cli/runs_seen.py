@@ -186,6 +186,8 @@ def _todo(call: Call, waits: Sequence[Wait]) -> Iterator[tuple[str, ...]]:
                 yield "answer", about, wait.begin.name, "JSON"
             elif wait.begin.kind == "signal":
                 yield "signal", wait.begin.name, "JSON"
+            elif wait.begin.kind == "channel":
+                yield "send", wait.begin.name.rpartition("#")[0], "JSON", "--key", "KEY"
     elif call.open_steps:
         for step in sorted(call.open_steps):
             yield "resolve", about, "--step", step, "--value", "JSON"

@@ -9,8 +9,10 @@ import msgspec
 
 from perdure.log.context import item_of
 from perdure.log.entries import (
+    AckEntry,
     AnyEntry,
     BranchSummaryEntry,
+    ChannelEntry,
     ClosedEntry,
     CompactionEntry,
     ConfigEntry,
@@ -213,8 +215,11 @@ def wait_words(wait: Json) -> str:
             return f"sleeps{until} ({name})"
         case "signal":
             return f"waits for the signal {name}{until}"
+        case "channel":
+            return f"waits for a message of {str(name).rpartition('#')[0]}"
         case "interrupt":
-            return f"asks{until} ({name}): {wait.get('prompt', '')}"
+            prompt = wait.get("prompt")
+            return f"asks{until} ({name})" + (f": {prompt}" if prompt else "")
         case _:
             return f"waits for {kind} {name or ''}".rstrip() if kind else "waits"
 
@@ -292,6 +297,11 @@ def _of_calls(entry: AnyEntry) -> str:
             return _waits(entry)
         case SignalEntry():
             return f"signal {entry.name}{_by(entry.who)}: {bytes(entry.value).decode()}"
+        case ChannelEntry():
+            value = bytes(entry.value).decode()
+            return f"message {entry.key} of {entry.channel}{_by(entry.who)}: {value}"
+        case AckEntry():
+            return f"{entry.call_id} is done with message {entry.key} of {entry.channel}"
         case _:
             return _unknown(entry)
 
@@ -314,13 +324,15 @@ def _step(entry: StepEntry) -> str:
 def _waits(entry: WaitEntry) -> str:
     call, name = entry.call_id, entry.name
     if entry.phase == "begin":
-        return f"{call} {_BEGINS.get(entry.kind, 'waits')} ({name}){_until(entry)}"
+        return f"{call} {_BEGINS.get(entry.kind, 'begins to wait')} ({name}){_until(entry)}"
     value = bytes(entry.value).decode()
     match entry.outcome:
         case "due":
             return f"{call} has slept ({name})"
         case "signal":
             return f"{call} has the signal {name}: {value}"
+        case "message":
+            return f"{call} has a message ({name})"
         case "timeout":
             return f"{call} waited in vain for the signal {name}"
         case "answer":
@@ -329,7 +341,7 @@ def _waits(entry: WaitEntry) -> str:
             return f"{call} has waited ({name})"
 
 
-_BEGINS = {"sleep": "begins to sleep", "signal": "begins to wait", "interrupt": "begins to ask"}
+_BEGINS = {"sleep": "begins to sleep", "interrupt": "begins to ask"}
 
 
 def _until(entry: WaitEntry) -> str:

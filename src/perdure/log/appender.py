@@ -88,6 +88,13 @@ class _Waiting:
             draft.id = ""
 
 
+class _Waiter(NamedTuple):
+    """Somebody waits for a group to be durable."""
+
+    number: int
+    future: asyncio.Future[None]
+
+
 class AppendTicket:
     """Await it to know that a group and all before it is durable."""
 
@@ -120,6 +127,7 @@ class Appender:
         """How many appends it took so far."""
         self.fence = fence
         self._log = log
+        self._transactions = log if isinstance(log, Transactions) else None
         self._clock = clock
         self._ids = ids
         self._queue: deque[_Waiting] = deque()
@@ -127,7 +135,8 @@ class Appender:
         self._durable = 0
         self._refused: dict[int, Exception] = {}
         self._broken: Exception | None = None
-        self._changed = asyncio.Condition()
+        self._ticket = AppendTicket(self, 0)
+        self._waiters: list[_Waiter] = []
         self._runner: asyncio.Task[None] | None = None
         self._last_wall = 0
 
@@ -141,12 +150,12 @@ class Appender:
             raise self._broken
         self._added += 1
         self._queue.append(_Waiting(self._added, group, tuple(consumed)))
-        return AppendTicket(self, self._added)
+        return self.ticket
 
     @property
     def transacts(self) -> bool:
         """Whether the store can write a transaction."""
-        return isinstance(self._log, Transactions)
+        return self._transactions is not None
 
     def add_transaction(self, writing: Writing) -> AppendTicket:
         """Queue a transaction. Raises as `add`; its ticket raises what kept it from happening."""
@@ -157,7 +166,9 @@ class Appender:
     @property
     def ticket(self) -> AppendTicket:
         """The ticket of all that was added so far."""
-        return AppendTicket(self, self._added)
+        if self._ticket.number != self._added:
+            self._ticket = AppendTicket(self, self._added)
+        return self._ticket
 
     @property
     def settled(self) -> bool:
@@ -172,10 +183,9 @@ class Appender:
         """
         if self._durable < number and self._broken is None:
             self.hurry()
-            async with self._changed:
-                await self._changed.wait_for(
-                    lambda: self._durable >= number or self._broken is not None
-                )
+            waiter = _Waiter(number, asyncio.get_running_loop().create_future())
+            self._waiters.append(waiter)
+            await waiter.future
         if number in self._refused:
             raise self._refused[number]
         if self._durable < number and self._broken is not None:
@@ -206,8 +216,7 @@ class Appender:
                     await self._append(self._seal())
         except Exception as error:  # noqa: BLE001 - whatever it is, nobody may go on
             self._broken = error
-            async with self._changed:
-                self._changed.notify_all()
+            self._wake()
 
     def _seal(self) -> list[_Waiting]:
         """Give all that is queued its parents."""
@@ -263,7 +272,7 @@ class Appender:
                 self.session.take(entry)
             if not self._queue and self.view.leaf != self.session.leaf:
                 self.view = self.session.at()  # a label moved the leaf
-            await self._tell(sealed)
+            self._tell(sealed)
             return
 
     def _split(self, sealed: list[_Waiting], error: StopRequested) -> list[_Waiting]:
@@ -307,17 +316,17 @@ class Appender:
 
     async def _transact(self, waiting: _Waiting) -> None:
         """Run a transaction, and its entry with it."""
-        if waiting.writing is None or not isinstance(self._log, Transactions):
+        if waiting.writing is None or self._transactions is None:
             raise ConfigError("this store commits nothing but entries")
         try:
-            entry = await self._committed(self._log, waiting.writing)
+            entry = await self._committed(self._transactions, waiting.writing)
         except (TransactionUndone, StopRequested) as error:
             self._refused[waiting.number] = error
         else:
             self.view.follow(entry)
             self.session.take(entry)
             waiting.writing.done()
-        await self._tell([waiting])
+        self._tell([waiting])
 
     async def _committed(self, log: Transactions, writing: Writing) -> AnyEntry:
         tried: list[AnyEntry] = []
@@ -353,8 +362,16 @@ class Appender:
             raise EntryRefused(fault)
         return entry
 
-    async def _tell(self, sealed: Sequence[_Waiting]) -> None:
+    def _tell(self, sealed: Sequence[_Waiting]) -> None:
         if sealed:
             self._durable = sealed[-1].number
-        async with self._changed:
-            self._changed.notify_all()
+        self._wake()
+
+    def _wake(self) -> None:
+        """Wake those who wait for what is durable now, or everybody if nothing more will be."""
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if self._broken is None and waiter.number > self._durable:
+                self._waiters.append(waiter)
+            elif not waiter.future.done():  # else its caller was cancelled
+                waiter.future.set_result(None)

@@ -341,6 +341,10 @@ class WaitEntry(Entry, frozen=True, kw_only=True, tag="perdure:wait"):
     name: str = ""
     due: int | None = None
     """Of a begin: when it ends by itself, in nanoseconds since the Unix epoch."""
+    prompt: str = ""
+    """Of the begin of an interrupt: what is asked."""
+    schema: Json | None = None
+    """Of the begin of an interrupt: the JSON Schema that an answer has to fit."""
     outcome: str = ""
     """Of an end: `due`, `signal`, `timeout`, `answer` or `message`."""
     value: Raw = Raw(b"")

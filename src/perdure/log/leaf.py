@@ -47,6 +47,9 @@ class LeafRule:
 
     def apply(self, entry: AnyEntry, place: int) -> None:
         """Take the entry at `place`, which the tree has already."""
+        if not self._marks and not isinstance(entry, LabelEntry):
+            self.leaf = entry.id
+            return
         if isinstance(entry, LabelEntry):
             if entry.label is None and any(m.target == entry.target for m in self._marks):
                 self._marks = [m for m in self._marks if m.target != entry.target]

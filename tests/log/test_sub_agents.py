@@ -11,13 +11,14 @@ from collections.abc import Sequence
 import pytest
 
 from perdure import Agent, Runs
+from perdure.durable.events_read import decision_of
 from perdure.durable.late import sent
 from perdure.errors import CallEnded
 from perdure.log import Filters, Recording, go_on, read_lines, subsession_id
 from perdure.log.entries import AnyEntry, CustomEntry, DecisionEntry, ItemEntry, LinkEntry
 from perdure.log.header import Header, new_header
 from perdure.log.session import Session
-from perdure.loop import Opening, approve
+from perdure.loop import Opening, ToolDecision, approve
 from perdure.stores.memory import MemoryStore
 from perdure.testing import ScriptedModel, call
 from perdure.testing.scripted import TurnLike
@@ -134,6 +135,9 @@ async def test_52_a_second_run_that_somebody_decided_on_is_a_new_root_of_the_chi
     assert len(roots) == 2
     decided = [one for one in parent.path() if isinstance(one, DecisionEntry) and one.run_again]
     assert roots[1].members["perdure:run_again"] == decided[0].id
+    assert decision_of(decided[0]) == ToolDecision(
+        reason="run again: accepted by the caller", by="human", run_again=True
+    )
     said = [one.text for one in child.context().items if isinstance(one, Message)]
     assert said == ["file it", "Filed."]
     assert [ref.entry for ref in output_of(parent.path()).parents] == [child.leaf]

@@ -216,6 +216,7 @@ def decision_of(entry: DecisionEntry) -> ToolDecision:
         reason=entry.reason,
         arguments=arguments or None,
         by=_DECIDERS.get(entry.by),
+        run_again=entry.run_again,
         provenance=_provenance_of(entry),
     )
 

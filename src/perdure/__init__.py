@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         sleep as sleep,
         sleep_until as sleep_until,
         step as step,
+        step_key as step_key,
         wait_for as wait_for,
     )
     from perdure.errors import (
@@ -236,6 +237,7 @@ _HOMES = {
     "sleep": "perdure.durable",
     "sleep_until": "perdure.durable",
     "step": "perdure.durable",
+    "step_key": "perdure.durable",
     "system": "perdure.wire",
     "tool": "perdure.tools",
     "transform": "perdure.loop",
@@ -334,6 +336,7 @@ __all__ = [
     "sleep",
     "sleep_until",
     "step",
+    "step_key",
     "system",
     "tool",
     "transform",

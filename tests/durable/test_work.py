@@ -21,6 +21,7 @@ from perdure import (
     sleep,
     sleep_until,
     step,
+    step_key,
     tool,
     wait_for,
 )
@@ -45,6 +46,10 @@ from tests.durable.world import RUN, cut_after, entries_of, outputs, session_of,
 CALL = "call_t0_1"
 
 Body = Callable[[], Awaitable[object]]
+
+
+class Unheard:
+    """A type that no JSON Schema says."""
 
 
 class Bench:
@@ -295,12 +300,20 @@ async def test_steps_that_run_at_once_all_run_and_none_runs_twice() -> None:
         (lambda: step("a", dict, retries=1), "not tried again"),
         (lambda: step("a", dict, effect="none", retries=-1), "negative"),
         (lambda: step("a", dict, timeout=0), "positive"),
-        (lambda: step("a", lambda: step("b", dict)), "inside"),
-        (lambda: step("a", lambda: sleep("b", 1)), "cannot wait"),
+        (lambda: step("a", lambda: step("b", dict), effect="none"), "inside"),
+        (lambda: step("a", lambda: sleep("b", 1), effect="none"), "cannot wait"),
         (lambda: parallel([("a", dict), ("a", dict)]), "two steps"),
         (lambda: parallel([("a", dict)], most=0), "most"),
         (lambda: sleep("", 1), "1 to"),
         (lambda: sleep("a", -1), "negative"),
+        (lambda: sleep("a", float("inf")), "seconds"),
+        (lambda: sleep("a", float("nan")), "seconds"),
+        (lambda: sleep("a", "60"), "seconds"),  # type: ignore[arg-type]
+        (lambda: sleep_until("a", 1.5e18), "nanoseconds"),  # type: ignore[arg-type]
+        (lambda: wait_for("a", timeout=float("inf")), "seconds"),
+        (lambda: step("a", 5), "function"),  # type: ignore[call-overload]
+        (lambda: step(5, dict), "printable"),  # type: ignore[call-overload]
+        (lambda: interrupt("a", "?", Unheard), "type"),
         (lambda: wait_for("a", timeout=-1), "negative"),
     ],
 )
@@ -686,6 +699,89 @@ async def test_a_timed_out_once_step_leaves_open_what_it_did() -> None:
     assert bench.did == ["slow"]
 
 
+async def test_no_tool_can_make_up_the_outcome_of_a_step_that_is_unknown() -> None:
+    def make(bench: Bench) -> Body:
+        async def unsure() -> str:
+            bench.did.append("charge")
+            raise RuntimeError("the line dropped")
+
+        async def body() -> object:
+            try:
+                return await step("charge", unsure)
+            except Exception:  # noqa: BLE001 - what users write
+                return "it failed"
+
+        return body
+
+    bench = bench_of(make)
+    assert await bench.run() == "halted"
+    assert await bench.run() == "halted"
+    assert bench.did == ["charge"]
+    await bench.runs.resolve(RUN, CALL, step="charge", value="charged")
+    assert await bench.run() == "done"
+    assert outputs(bench.result)[CALL] == "charged"
+
+
+async def test_a_once_step_that_gives_no_json_took_effect_all_the_same() -> None:
+    def make(bench: Bench) -> Body:
+        async def given() -> object:
+            bench.did.append("charge")
+            return object()
+
+        async def body() -> object:
+            return await step("charge", given)
+
+        return body
+
+    bench = bench_of(make)
+    assert await bench.run() == "halted"
+    assert bench.did == ["charge"]
+
+
+async def test_questions_beside_other_waits_keep_their_prompts_and_their_types() -> None:
+    def make(bench: Bench) -> Body:
+        async def body() -> object:
+            async with asyncio.TaskGroup() as group:
+                paid = group.create_task(wait_for("paid"))
+                name = group.create_task(interrupt("name", "Who?", str))
+                age = group.create_task(interrupt("age", "How old?", int))
+            return [paid.result(), name.result(), age.result()]
+
+        return body
+
+    bench = bench_of(make)
+    assert await bench.run() == "input_required"
+    wait = bench.result.pending[0].wait or {}
+    assert (wait["kind"], wait["prompt"]) == ("interrupt", "Who?")
+    await bench.runs.answer(RUN, CALL, "name", "Ann")
+    await bench.run()
+    with pytest.raises(WrongAnswer):
+        await bench.runs.answer(RUN, CALL, "age", "old")
+    await bench.runs.answer(RUN, CALL, "age", 41)
+    assert await bench.run() == "suspended"
+    await bench.runs.signal(RUN, "paid", True)
+    assert await bench.run() == "done"
+    assert outputs(bench.result)[CALL] == '[true,"Ann",41]'
+
+
+async def test_a_keyed_step_knows_its_key() -> None:
+    keys: list[str] = []
+
+    def make(bench: Bench) -> Body:
+        async def body() -> object:
+            await step("charge", lambda: keys.append(step_key()), effect="keyed")
+            with pytest.raises(ConfigError):
+                step_key()
+            return "ok"
+
+        return body
+
+    bench = bench_of(make)
+    assert await bench.run() == "done"
+    steps = [e.members for e in await entries_of(bench.store) if e.type == "perdure:step"]
+    assert keys == [one["idempotency_key"] for one in steps if one["phase"] == "start"]
+
+
 # --- channels ------------------------------------------------------------------------------------
 
 
@@ -817,9 +913,9 @@ async def test_a_call_that_a_tool_makes_and_that_may_have_run_halts() -> None:
     assert (await maker.agent.run("go", run_id=RUN)).status == "halted"
     assert len(maker.fired) == 1
     (waiting,) = (await Runs(maker.store).get(RUN)).pending
-    item = {"type": "function_call_output", "call_id": CALL, "output": "it went through"}
     name = "perdure:invoke/inner/1"
-    await Runs(maker.store).resolve(RUN, waiting.call.call_id, step=name, value=item)
+    runs = Runs(maker.store)
+    await runs.resolve(RUN, waiting.call.call_id, step=name, value="it went through")
     assert (await maker.agent.run("go", run_id=RUN)).status == "suspended"
     assert len(maker.fired) == 1
 

@@ -25,7 +25,7 @@ from perdure.durable.recovery import (
 from perdure.durable.replay import RecordedCall, RecordedRun, recorded_calls, replay_model
 from perdure.durable.starting import begin_run
 from perdure.durable.state import RunState, find_run, read_run, state_of, waiting_calls
-from perdure.durable.steps import parallel, step
+from perdure.durable.steps import parallel, step, step_key
 from perdure.durable.telling import (
     Said,
     Target,
@@ -81,6 +81,7 @@ __all__ = [
     "sleep_until",
     "state_of",
     "step",
+    "step_key",
     "tell_approve",
     "tell_cancel",
     "tell_deny",

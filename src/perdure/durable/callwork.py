@@ -34,6 +34,8 @@ class Recorded:
         self.running: dict[str, asyncio.Task[object]] = {}
         self.calls: dict[str, int] = {}
         """How many calls it has made, by tool."""
+        self.receives: dict[str, int] = {}
+        """How often it has received, by channel."""
 
     @property
     def work(self) -> CallWork:
@@ -81,7 +83,8 @@ def check_name(name: str, what: str) -> None:
     Raises:
         ConfigError: It is empty, too long, not printable, or reserved.
     """
-    if not 0 < len(name) <= MAX_NAME or not name.isprintable():
+    given: object = name
+    if not isinstance(given, str) or not 0 < len(given) <= MAX_NAME or not given.isprintable():
         raise ConfigError(f"a {what} has a printable name of 1 to {MAX_NAME} characters")
     if name.startswith(RESERVED):
         raise ConfigError(f"the name {name!r} is reserved; names do not begin with {RESERVED!r}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 
 import msgspec
+from msgspec import Raw
 
 from perdure.durable.callwork import check_name
 from perdure.durable.waits import begun, ended, must_be_recorded, suspend, waiting_now
@@ -41,29 +42,28 @@ class Received:
 async def receive(channel: str) -> Received:
     """The oldest message of a channel that is not acknowledged; waits for one if there is none.
 
-    It takes nothing away: until it is acknowledged, it is received again.
+    It takes nothing away: until it is acknowledged, it is received again. A call that is entered
+    again gets what it received before, at the same place.
 
     Args:
         channel: The channel, as `Runs.send` names it.
 
     Raises:
-        ConfigError: The name cannot be used, the effect of the tool forbids a wait, or nothing is
-            recorded here.
+        ConfigError: The name cannot be used, the effect of the tool forbids a wait, or it is not a
+            run by id.
     """
     recorded = must_be_recorded(waiting_now(channel, CHANNEL), "a channel")
     work = recorded.recording.view.work
+    place = recorded.receives[channel] = recorded.receives.get(channel, 0) + 1
+    name = f"{channel}#{place}"
+    wait = await begun(recorded, CHANNEL, name)
+    if wait.end is not None:
+        key = str(msgspec.json.decode(bytes(wait.end.value)))
+        return _received(work.channels[channel][key])
     first = work.first_of(channel)
-    waits = [name for kind, name in recorded.work.waits if kind == CHANNEL]
-    mine = [name for name in waits if name.rpartition("#")[0] == channel]
     if first is None:
-        last = recorded.work.waits[CHANNEL, mine[-1]] if mine else None
-        number = len(mine) if last is not None and last.end is None else len(mine) + 1
-        await begun(recorded, CHANNEL, f"{channel}#{number}", None)
         await suspend(recorded, f"it waits for a message of {channel!r}")
-    for name in mine:
-        wait = recorded.work.waits[CHANNEL, name]
-        if wait.end is None:
-            await ended(recorded, wait, "message")
+    await ended(recorded, wait, "message", Raw(msgspec.json.encode(first.key)))
     return _received(first)
 
 
@@ -75,7 +75,7 @@ async def ack(channel: str, key: str) -> None:
         key: Of the message.
 
     Raises:
-        ConfigError: The channel has no such message, or nothing is recorded here.
+        ConfigError: The channel has no such message, or it is not a run by id.
     """
     check_name(channel, CHANNEL)
     recorded = must_be_recorded(waiting_now(channel, CHANNEL), "a channel")
@@ -86,8 +86,6 @@ async def ack(channel: str, key: str) -> None:
         await recorded.write("perdure:ack", {"channel": channel, "key": key})
 
 
-def _received(entry: ChannelEntry | None) -> Received:
-    if entry is None:  # suspend() has raised
-        raise AssertionError("unreachable")
+def _received(entry: ChannelEntry) -> Received:
     value: object = msgspec.json.decode(bytes(entry.value))
     return Received(channel=entry.channel, key=entry.key, value=value)

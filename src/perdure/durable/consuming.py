@@ -264,7 +264,7 @@ def _reply(view: View, message: Message, told: Reply, taken: Taken) -> str:
     begin = next((one.begin for one in waits if one.begin.id == told.begin), None)
     if call is None or begin is None:
         return f"call {told.call_id!r} does not wait for this answer any more"
-    if fault := fault_in(call, begin.name, bytes(told.value).decode()):
+    if fault := fault_in(begin, bytes(told.value).decode()):
         return fault
     body: Json = {
         "call_id": call.call_id,

@@ -9,6 +9,7 @@ from perdure.durable.plan import Outlook, Rest, plan
 from perdure.durable.state import CUT, child_of, read_run
 from perdure.errors import NoSession
 from perdure.log import Call, Store, View
+from perdure.log.work import Wait
 from perdure.loop import Limits
 from perdure.tools import ToolSet, unwrap
 
@@ -50,27 +51,23 @@ async def ready_calls(
 
 
 def has_come(view: View, call: Call, now: int) -> bool:
-    """Whether one of the waits of a call is over, so that its tool may go on."""
-    work = view.work.of(call.entry)
-    answered = any(w.end is not None and w.end.outcome == "answer" for w in work.waits.values())
-    if answered and call.wait.get("kind") == "interrupt" and not _still_asks(view, call):
+    """Whether one of the waits that a call was suspended with is over, so that it may go on."""
+    waits = view.work.of(call.entry).waits
+    named = call.wait.get("waits")
+    for one in named if isinstance(named, list) else []:
+        wait = waits.get((str(one.get("kind")), str(one.get("name"))))
+        if wait is not None and _is_over(view, wait, now):
+            return True
+    return False
+
+
+def _is_over(view: View, wait: Wait, now: int) -> bool:
+    begin = wait.begin
+    if wait.end is not None or (begin.due is not None and begin.due <= now):
         return True
-    return any(
-        (wait.begin.due is not None and wait.begin.due <= now)
-        or (wait.begin.kind == "signal" and wait.begin.name in view.work.signals)
-        or (wait.begin.kind == "channel" and _has_message(view, wait.begin.name))
-        for wait in work.open_waits
-    )
-
-
-def _has_message(view: View, name: str) -> bool:
-    return view.work.first_of(name.rpartition("#")[0]) is not None
-
-
-def _still_asks(view: View, call: Call) -> bool:
-    """Whether the question that a call was suspended with has no answer yet."""
-    asked = view.work.of(call.entry).waits.get(("interrupt", str(call.wait.get("name"))))
-    return asked is not None and asked.end is None
+    if begin.kind == "channel":
+        return view.work.first_of(begin.name.rpartition("#")[0]) is not None
+    return begin.kind == "signal" and begin.name in view.work.signals
 
 
 async def _is_ready(store: Store, child: str, driven: Driven) -> bool:

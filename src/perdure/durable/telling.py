@@ -301,7 +301,7 @@ async def tell_reply(store: Store, target: Target, said: Said, key: str, value: 
         if bytes(wait.end.value) != _json(value):
             raise AlreadyResolved(target.run_id, target.call_id, bytes(wait.end.value).decode())
         return
-    if fault := fault_in(call, key, json_text(value)):
+    if fault := fault_in(wait.begin, json_text(value)):
         raise WrongAnswer(target.run_id, target.call_id, fault)
     told = Reply(
         who=said.who,

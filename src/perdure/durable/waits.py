@@ -8,7 +8,7 @@ for.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -22,6 +22,9 @@ from perdure.loop import LoopPort
 from perdure.tools import Effect, current_call
 
 T = TypeVar("T")
+
+_LONGEST = 1e9
+"""Seconds that a wait may take at most: thirty years."""
 
 WAITING: frozenset[Effect] = frozenset({"none", "idempotent", "keyed"})
 """The effects of tools that may wait: their calls are entered more than once (LOG 5.4)."""
@@ -37,16 +40,25 @@ async def sleep(name: str, seconds: float) -> None:
         seconds: How long.
 
     Raises:
-        ConfigError: The name cannot be used, or the effect of the tool forbids a wait.
+        ConfigError: The name or the time cannot be used, or the effect of the tool forbids a wait.
     """
-    if not seconds >= 0:
-        raise ConfigError(f"seconds must not be negative, got {seconds!r}")
-    await _sleep(name, lambda clock: clock.wall() + round(seconds * 1e9))
+    span = _nanoseconds(seconds, "seconds")
+    await _sleep(name, lambda clock: clock.wall() + span)
 
 
 async def sleep_until(name: str, wall: int) -> None:
     """Wait until a time, in nanoseconds since the Unix epoch. Raises as `sleep`."""
+    given: object = wall
+    if not isinstance(given, int) or isinstance(given, bool):
+        raise ConfigError(f"a time is a whole number of nanoseconds since 1970, got {given!r}")
     await _sleep(name, lambda _: wall)
+
+
+def _nanoseconds(seconds: object, what: str) -> int:
+    number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not number or not isinstance(seconds, int | float) or not 0 <= seconds < _LONGEST:
+        raise ConfigError(f"{what} is a number of seconds that is not negative, got {seconds!r}")
+    return round(seconds * 1e9)
 
 
 async def _sleep(name: str, due: Callable[[Clock], int]) -> None:
@@ -57,7 +69,7 @@ async def _sleep(name: str, due: Callable[[Clock], int]) -> None:
         await here.sleep((due(here) - here.wall()) / 1e9)
         return
     clock = recorded.recording.clock
-    wait = await begun(recorded, "sleep", name, due(clock))
+    wait = await begun(recorded, "sleep", name, due=due(clock))
     if wait.end is None:
         if (wait.begin.due or 0) > clock.wall():
             await suspend(recorded, f"it sleeps: {name}")
@@ -83,12 +95,10 @@ async def wait_for(
         ConfigError: The name cannot be used, the effect of the tool forbids a wait, or nothing is
             recorded here.
     """
-    if timeout is not None and not timeout >= 0:
-        raise ConfigError(f"timeout must not be negative, got {timeout!r}")
+    span = None if timeout is None else _nanoseconds(timeout, "timeout")
     recorded = must_be_recorded(waiting_now(name, "signal"), "a signal")
     clock = recorded.recording.clock
-    due = None if timeout is None else clock.wall() + round(timeout * 1e9)
-    wait = await begun(recorded, "signal", name, due)
+    wait = await begun(recorded, "signal", name, due=None if span is None else clock.wall() + span)
     if wait.end is None:
         signal = recorded.recording.view.work.signals.get(name)
         if signal is not None:
@@ -116,11 +126,13 @@ async def interrupt(key: str, prompt: str, type: type[T]) -> T:  # noqa: A002 - 
             recorded here.
     """
     recorded = must_be_recorded(waiting_now(key, "interrupt"), "a question")
-    schema = msgspec.json.schema(type)
-    wait = await begun(recorded, "interrupt", key, None)
+    try:
+        schema = msgspec.json.schema(type)
+    except TypeError as error:
+        raise ConfigError(f"an answer cannot be of the type {type!r}: {error}") from None
+    wait = await begun(recorded, "interrupt", key, prompt=prompt, schema=schema)
     if wait.end is None:
-        asked = {"prompt": prompt, "schema": schema, "status": "input_required"}
-        await suspend(recorded, f"it asks: {prompt}", {"kind": "interrupt", "name": key, **asked})
+        await suspend(recorded, f"it asks: {prompt}")
     end = recorded.work.waits["interrupt", key].end
     return msgspec.json.decode(bytes(end.value) if end is not None else b"null", type=type)
 
@@ -157,11 +169,11 @@ def must_be_recorded(recorded: Recorded | None, what: str) -> Recorded:
     return recorded
 
 
-async def begun(recorded: Recorded, kind: str, name: str, due: int | None) -> Wait:
+async def begun(recorded: Recorded, kind: str, name: str, **members: object) -> Wait:
     """The wait of a name, as it began first."""
     key = kind, name
     if key not in recorded.work.waits:
-        body: Json = {"phase": "begin", "kind": kind, "name": name, "due": due}
+        body: Json = {"phase": "begin", "kind": kind, "name": name, **members}
         await recorded.write("perdure:wait", body)
     return recorded.work.waits[key]
 
@@ -173,15 +185,22 @@ async def ended(recorded: Recorded, wait: Wait, outcome: str, value: Raw | None 
     await recorded.write("perdure:wait", {**body, "value": value})
 
 
-async def suspend(recorded: Recorded, why: str, wait: Json | None = None) -> None:
-    """Unwind the tool.
+async def suspend(recorded: Recorded, why: str) -> NoReturn:
+    """Unwind the tool. What it waits for is all that has begun and not ended, a question first.
 
     Raises:
         Suspend: Always.
     """
     await recorded.settle()
     recorded.call.suspend()
+    begins = [wait.begin for wait in recorded.work.open_waits]
+    begins.sort(key=lambda begin: begin.kind != "interrupt")
+    waits: list[Json] = [{"kind": begin.kind, "name": begin.name} for begin in begins]
+    shown: Json = {**waits[0], "waits": waits}
+    first = begins[0]
+    if first.kind == "interrupt":
+        shown |= {"prompt": first.prompt, "schema": first.schema, "status": "input_required"}
     due = recorded.work.due
-    last = recorded.work.open_waits[-1].begin
-    shown: Json = wait or {"kind": last.kind, "name": last.name}
-    raise Suspend(why, wait={**shown, **({"due": due} if due is not None else {})}, due=due)
+    if due is not None:
+        shown["due"] = due
+    raise Suspend(why, wait=shown, due=due)

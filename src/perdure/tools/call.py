@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextvars import ContextVar
 from typing import Protocol, TypeAlias, TypeVar
 
-from perdure.errors import CallEnded, ConfigError
+from perdure.errors import CallEnded, ConfigError, OutcomeUnknown
 from perdure.tools.effect import Effect
 from perdure.tools.result import ToolResult, json_text
 
@@ -61,13 +61,15 @@ class ProgressInfo:
 class CallState:
     """What an executor decides about a handle, and learns from it."""
 
-    __slots__ = ("closed", "left_running", "reason", "suspended", "told", "waiters")
+    __slots__ = ("closed", "left_running", "reason", "suspended", "told", "unknown", "waiters")
 
     def __init__(self) -> None:
         self.closed = False
         self.told = threading.Event()
         self.reason = ""
         self.waiters: list[asyncio.Future[None]] = []
+        self.unknown: OutcomeUnknown | None = None
+        """Nobody knows what came of a part of the call, whatever its tool makes of that."""
         self.suspended = False
         """The call was told to wait; a result that its tool gives all the same is not taken."""
         self.left_running: Work | None = None
@@ -297,6 +299,10 @@ class Call:
         The call then counts as abandoned and not as cancelled, and what the work gives is late.
         """
         self._state.left_running = work
+
+    def doubt(self, error: OutcomeUnknown) -> None:
+        """Note that nobody knows what came of a part of the call; the call is judged by that."""
+        self._state.unknown = error
 
     def suspend(self) -> None:
         """Note that the signal of a wait is on its way through the tool."""

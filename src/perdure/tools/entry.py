@@ -146,6 +146,8 @@ class Entry:
         task = self._task
         if not task.done():
             return self._unfinished("abandoned")
+        if self._state.unknown is not None:
+            return Outcome(status="failed", error=self._state.unknown, may_have_run=True)
         if task.cancelled():
             return self._judge_cancelled()
         error = task.exception()

@@ -26,8 +26,6 @@ PARTS = {
     "budgets": "perdure.Budget",
     "retrieval": "perdure.Retrieval",
     "sagas": "perdure.durable.sagas",
-    "steps": "perdure.step",
-    "waits": "perdure.sleep",
 }
 """The parts of perdure that a name may wait for, each with a name that it will bring."""
 

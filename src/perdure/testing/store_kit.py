@@ -397,7 +397,8 @@ async def an_entry_needs_its_parent_and_an_id_of_its_own(store: Store) -> None:
     """What cannot stand in the tree is refused whole."""
     lease, batch = await _made(store, entries=2)
     orphan = chain(1, under="sha256:no", first=5)
-    for wrong in (orphan, [batch[0]], [*chain(1, under=batch[1].id, first=6), *orphan]):
+    next_one = chain(1, under=batch[1].id, first=6)
+    for wrong in (orphan, [batch[0]], [*next_one, *orphan], [*next_one, batch[0]]):
         with _refused(EntryRefused):
             await store.append("s1", 2, lease.fence, wrong)
     assert await _lines(store) == _of(batch)

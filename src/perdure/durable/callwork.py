@@ -77,14 +77,13 @@ def recorded_now() -> Recorded | None:
     return _works[call]
 
 
-def check_name(name: str, what: str) -> None:
+def check_name(name: object, what: str) -> None:
     """Refuse what cannot name a step or a wait.
 
     Raises:
         ConfigError: It is empty, too long, not printable, or reserved.
     """
-    given: object = name
-    if not isinstance(given, str) or not 0 < len(given) <= MAX_NAME or not given.isprintable():
+    if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME or not name.isprintable():
         raise ConfigError(f"a {what} has a printable name of 1 to {MAX_NAME} characters")
     if name.startswith(RESERVED):
         raise ConfigError(f"the name {name!r} is reserved; names do not begin with {RESERVED!r}")

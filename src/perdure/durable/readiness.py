@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 from perdure.durable.driven import Driven, SubAgent
 from perdure.durable.plan import Outlook, Rest, plan
 from perdure.durable.state import CUT, child_of, read_run
 from perdure.errors import NoSession
 from perdure.log import Call, Store, View
+from perdure.log.entries import Json
 from perdure.log.work import Wait
 from perdure.loop import Limits
 from perdure.tools import ToolSet, unwrap
@@ -54,7 +56,7 @@ def has_come(view: View, call: Call, now: int) -> bool:
     """Whether one of the waits that a call was suspended with is over, so that it may go on."""
     waits = view.work.of(call.entry).waits
     named = call.wait.get("waits")
-    for one in named if isinstance(named, list) else []:
+    for one in cast("list[Json]", named) if isinstance(named, list) else []:
         wait = waits.get((str(one.get("kind")), str(one.get("name"))))
         if wait is not None and _is_over(view, wait, now):
             return True

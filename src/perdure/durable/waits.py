@@ -48,10 +48,13 @@ async def sleep(name: str, seconds: float) -> None:
 
 async def sleep_until(name: str, wall: int) -> None:
     """Wait until a time, in nanoseconds since the Unix epoch. Raises as `sleep`."""
-    given: object = wall
-    if not isinstance(given, int) or isinstance(given, bool):
-        raise ConfigError(f"a time is a whole number of nanoseconds since 1970, got {given!r}")
+    _check_time(wall)
     await _sleep(name, lambda _: wall)
+
+
+def _check_time(wall: object) -> None:
+    if not isinstance(wall, int) or isinstance(wall, bool):
+        raise ConfigError(f"a time is a whole number of nanoseconds since 1970, got {wall!r}")
 
 
 def _nanoseconds(seconds: object, what: str) -> int:

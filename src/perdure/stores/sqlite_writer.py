@@ -18,6 +18,7 @@ import asyncio
 import contextlib
 import os
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -82,6 +83,7 @@ class Writer:
         self._turn = Turn(path, patience)
         self._queue: deque[_Job] = deque()
         self._wake = threading.Condition()
+        self._calling: weakref.WeakSet[asyncio.AbstractEventLoop] = weakref.WeakSet()
         self._most = _MOST
         self._closing = False
         self._thread: threading.Thread | None = None
@@ -111,8 +113,21 @@ class Writer:
                     target=self._serve, name=f"perdure-sqlite {self._path.name}", daemon=True
                 )
                 self._thread.start()
-            self._wake.notify()
+            if first:
+                self._wake.notify()
+            elif loop not in self._calling:
+                self._calling.add(loop)
+                loop.call_soon(self._call, loop)
         return cast("T", await job.future)
+
+    def _call(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Call the thread, for all that one round of an event loop asked for.
+
+        Nobody there can hear of an outcome before its next round, and together they are one group.
+        """
+        with self._wake:
+            self._calling.discard(loop)
+            self._wake.notify()
 
     def close(self) -> None:
         """Finish what waits, then let go of the file. Blocks until it is done."""

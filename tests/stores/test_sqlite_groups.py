@@ -76,6 +76,26 @@ async def test_sessions_share_a_commit(writers: Writers) -> None:
     assert await writers.versions() == [1] * 8
 
 
+async def test_a_loop_that_comes_round_no_more_keeps_nobody_waiting(writers: Writers) -> None:
+    other = asyncio.new_event_loop()
+
+    def ask_and_stop() -> asyncio.Task[Appended]:
+        asking = other.create_task(_result(writers.append(0)))
+        other.call_soon(other.stop)
+        other.run_forever()
+        return asking
+
+    asking = await asyncio.to_thread(ask_and_stop)
+    await writers.append(1)
+    assert await writers.versions() == [1, 1, 0, 0, 0, 0, 0, 0]
+    assert (await asyncio.to_thread(other.run_until_complete, asking)).version == 1
+    other.close()
+
+
+async def _result(attempt: Awaitable[Appended]) -> Appended:
+    return await attempt
+
+
 async def test_a_refusal_leaves_its_group_as_it_is(writers: Writers) -> None:
     before = writers.gate.counts["begin"]
     fence = Fence(1, "of another")

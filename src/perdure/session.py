@@ -39,7 +39,7 @@ from perdure.output.contract import OutputT
 from perdure.prompts import Input, prompt_items
 from perdure.result import RunResult, exchange_result, read_result
 from perdure.stream import RunStream
-from perdure.tools import ToolSet, check_transactional
+from perdure.tools import ToolResult, ToolSet, check_transactional
 from perdure.wire import FunctionCallOutput, Item
 
 if TYPE_CHECKING:
@@ -101,6 +101,8 @@ class Session(Generic[OutputT]):
         self._subscribers: list[Subscriber] = []
         self._turn_to_drive = asyncio.Lock()
         self._keys: dict[str, asyncio.Lock] = {}
+        self._late = False
+        """A result came late, and is in the inbox, or on its way there."""
         self._handle: DriveHandle | None = None
         self._starting = False
         self._stopped: BaseException | str | None = None
@@ -148,11 +150,31 @@ class Session(Generic[OutputT]):
             raise ConfigError(f"{self._name!r} is the id of a run; a session needs another name")
         recording.keep_lease(max_stall=agent.max_stall)
         self._take_up(recording, tools)
+        await self._take_messages(recording)
+
+    async def _take_messages(self, recording: Recording) -> None:
+        """Take up what the inbox holds: a late result is refused on record (LOG 5.10)."""
+        from perdure.durable.chats import refuse_messages
+        from perdure.durable.late import sent
+
+        self._late = False
+        await sent()
+        if await refuse_messages(recording, clock=self._agent.clock):
+            self._take_up(recording.again(), await self._agent.tools_now())
+
+    def _heard_late(self, call_id: str, result: ToolResult) -> None:
+        """A tool that was given up gave a result."""
+        from perdure.durable.late import late_sink
+
+        if self._recording is not None:
+            self._late = True
+            late_sink(self._recording)(call_id, result)
 
     def _take_up(self, recording: Recording, tools: ToolSet) -> None:
         """Go on from what the record says."""
         self._recording = recording
         recording.held.on_lost = self.abort  # the loser does no more (LOG 2.3)
+        recording.on_late = self._heard_late
         self._transcript = recording.transcript
         self._call_ids = recording.call_ids
         self._pending = recording.pending(tools)
@@ -618,6 +640,8 @@ class Session(Generic[OutputT]):
         """Start a drive. The caller holds the turn to drive, and none is running."""
         if self._closed:
             raise ConfigError("the session was closed; enter it again")
+        if self._late and self._recording is not None:
+            await self._take_messages(self._recording)
         self._check(opening)
         self._starting = True
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from perdure.stores import open_store
 from perdure.stores.memory import MemoryStore
 from perdure.testing import ScriptedModel, call, text as say
 from perdure.testing.event_check import check_events
+from perdure.testing.scripted import TurnLike
 from perdure.wire import FunctionCallOutput, user
 
 
@@ -244,3 +246,38 @@ async def test_what_is_queued_between_drives_is_told_to_subscribers_and_written_
     (listed,) = (await store.list(Filters())).sessions
     lines = (await store.read(listed.id)).lines
     assert sum(b'"type":"queued"' in line for line in lines) == 1
+
+
+async def test_a_chat_is_told_of_a_tool_that_outlived_its_time_and_refuses_what_it_gives_late() -> (
+    None
+):
+    store, gate = MemoryStore(), asyncio.Event()
+
+    @tool(timeout=0.05)
+    async def charge() -> str:
+        """Charge, and heed nothing."""
+        while not gate.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await gate.wait()
+        return "charged"
+
+    script: list[TurnLike] = [call("charge"), "I cannot tell.", "Still not."]
+    agent = Agent(ScriptedModel(script), tools=[charge], store=store, grace=0.01)
+    async with agent.session("chat") as chat:
+        assert (await chat.send("go")).text == "I cannot tell."
+        gate.set()
+        await asyncio.sleep(0.05)
+        assert (await chat.send("and now?")).text == "Still not."
+    async with agent.session("chat"):
+        pass
+    (listed,) = (await store.list(Filters())).sessions
+    stored = await store.read(listed.id)
+    reading = read_lines(stored.header, stored.lines)
+    assert reading.faults == ()
+    shown = [
+        f"{entry.type} {entry.members.get('verdict', '')}".strip()
+        for entry in reading.session.entries
+    ]
+    assert shown.index("dispatch") < shown.index("decision answer")
+    assert shown.count("perdure:refused") == 1
+    assert await store.unconsumed(listed.id) == ()

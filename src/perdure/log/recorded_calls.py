@@ -18,6 +18,7 @@ from perdure.log.entries import MESSAGE, Json
 from perdure.log.ids import subsession_id
 from perdure.log.writing import Draft
 from perdure.loop import Answer, Provenance, ToolDecision, ToolDispatch, ToolStart
+from perdure.loop.answers import OUTCOME_UNKNOWN_REASON
 from perdure.wire import FunctionCallOutput, canonicalize
 
 RUN_AGAIN = "run again"
@@ -197,8 +198,10 @@ class CallTracks:
         more = {"perdure:suspended": True, "perdure:wait": dict(wait)}
         return [_decision(track, "hold", "policy", reason, more)]
 
-    def before_output(self, output: FunctionCallOutput, answer: Answer | None) -> list[Draft]:
-        """What precedes an output.
+    def before_output(
+        self, output: FunctionCallOutput, answer: Answer | None, *, doubted: bool = False
+    ) -> list[Draft]:
+        """What precedes an output; an answer by policy if it says that nobody knows (LOG 5.10).
 
         Raises:
             EntryRefused: The call has one already.
@@ -209,8 +212,10 @@ class CallTracks:
         if track.output:
             raise EntryRefused(f"call {output.call_id!r} has an output already")
         track.output = True
-        if track.ended or track.dispatch is not None:
+        if track.ended:
             return []
+        if track.dispatch is not None:
+            return [self._end(track, "policy", OUTCOME_UNKNOWN_REASON)] if doubted else []
         by = answer.by if answer else "policy"
         reason = answer.reason if answer and track.may_have_run else output.text
         said = _without_message(answer.provenance if answer else None)

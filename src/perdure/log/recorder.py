@@ -581,7 +581,8 @@ class Recorder:
     ) -> Draft:
         came = self._came(event.answer)
         links = self._calls.link_again(item.call_id, came.child) if came.child else []
-        before = [*links, *self._calls.before_output(item, event.answer)]
+        doubted = landed is not None and landed.doubted
+        before = [*links, *self._calls.before_output(item, event.answer, doubted=doubted)]
         source = original_output(landed) if landed is not None else item
         leaf = self.leaves.get(item.call_id)
         parents = (leaf,) if leaf is not None else came.parents

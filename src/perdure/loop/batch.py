@@ -105,6 +105,8 @@ class Slot:
     """Its output is on the record already, with what its tool did."""
     unknown: bool = False
     """Nobody knows what came of it, and the model is not told so."""
+    doubted: bool = False
+    """Nobody knows what came of it, and the model is told so."""
 
     @property
     def was_dispatched(self) -> bool:
@@ -447,11 +449,13 @@ def take_outcome(drive: Drive, slot: Slot, outcome: Outcome, *, stopped: bool) -
         # Nobody knows the outcome, and the model has to be told so (LOG 5.10).
         still = "may still run" if outcome.status == "abandoned" else "may have taken effect"
         slot.result = ToolResult(f"Error: {outcome.error}; it {still}. {CHECK_FIRST}")
+        slot.doubted = True
     elif outcome.status == "signalled":
         slot.result = error_result(ToolError(f"the tool ended by {outcome.error!r}"))
     elif not stopped:
         check = f" {CHECK_FIRST}" if outcome.may_have_run else ""
         slot.result = ToolResult(f"Error: the tool ended without a result.{check}")
+        slot.doubted = outcome.may_have_run
     else:
         ran = slot.entered or slot.was_dispatched
         drive.why[slot.call.call_id] = _pending(slot, "aborted" if ran else "undispatched")
@@ -510,6 +514,7 @@ async def _tell_end(drive: Drive, slot: Slot) -> None:
             rejected=slot.rejected,
             held=slot.held,
             entered=slot.entered,
+            doubted=slot.doubted,
             wait=slot.wait,
             reason=slot.decision.reason if slot.decision and (slot.rejected or slot.held) else "",
             parent=slot.info.parent,

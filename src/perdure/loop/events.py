@@ -270,6 +270,8 @@ class ToolEnd(_Event, frozen=True, kw_only=True):
     entered: bool = False
     """It entered its tool in this drive; with a `tool_dispatch` and without this, it provably did
     not."""
+    doubted: bool = False
+    """Nobody knows what came of it, and its output says so."""
     wait: Mapping[str, object] | None = None
     """Of a call whose tool waits: for what. It is held, and entered again when that has come."""
     reason: str = ""

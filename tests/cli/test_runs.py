@@ -64,6 +64,10 @@ async def order(what: str) -> object:
         message = await receive("orders")
         await message.ack()
         return message.value
+    elif "everything" in what:
+        await asyncio.gather(
+            sleep_until("the night", NIGHT), wait_for("paid"), interrupt("age", "How old?", int)
+        )
     elif "age" in what:
         return await interrupt("age", f"How old is {what}?", int)
     elif "unsure" in what:
@@ -94,7 +98,7 @@ MAILS: list[Turn | str] = [call("mail", {"to": "ann"}, call_id="c1"), "I see."]
 DONE: list[Turn | str] = [charging(1), "It is charged."]
 WAITS: dict[str, list[Turn | str]] = {
     what: [call("order", {"what": what}, call_id="c1"), "It is ordered."]
-    for what in ("sleep", "signal", "message", "age", "unsure")
+    for what in ("sleep", "signal", "message", "age", "unsure", "everything")
 }
 LONG: list[Turn | str] = [charging(1, f"c{number}") for number in range(9)]
 
@@ -279,7 +283,7 @@ def test_show_says_until_when_a_call_sleeps(store: str) -> None:
     text = told("show", "r")
     assert "status\tsuspended, until 2100-01-01 00:00:00 UTC\n" in text
     assert "    sleeps until 2100-01-01 00:00:00 UTC (the night)\n" in text
-    assert "c1 begins to sleep (the night) until 2100-01-01 00:00:00 UTC" in text
+    assert "c1 sleeps until 2100-01-01 00:00:00 UTC (the night)" in text
     assert 'step place of c1 gave "placed sleep"' in text
     one = waiting("r")
     assert (one["todo"], cast("Json", one["wait"])["due"]) == ([], NIGHT)
@@ -324,6 +328,20 @@ def test_show_says_what_a_call_asks_and_answer_answers_it(store: str) -> None:
     drive(store, "r", WAITS["age"])
     assert "c1 is answered (age) by ann: 41" in told("show", "r")
     assert outputs("r") == ["41"]
+
+
+def test_show_says_all_that_a_call_waits_for_at_once(store: str) -> None:
+    drive(store, "r", WAITS["everything"])
+    text = told("show", "r")
+    assert "status\tinput_required\n" in text
+    assert (
+        "    sleeps until 2100-01-01 00:00:00 UTC (the night); waits for the signal paid; "
+        "asks (age): How old?\n"
+    ) in text
+    assert cast("list[str]", waiting("r")["todo"]) == [
+        "perdure runs signal r paid JSON",
+        "perdure runs answer r c1 age JSON",
+    ]
 
 
 def test_show_names_the_step_that_may_have_been_taken_and_resolve_settles_it(store: str) -> None:

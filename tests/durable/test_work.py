@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -179,6 +180,24 @@ async def test_an_open_once_step_halts_until_somebody_says_what_it_gave() -> Non
         await bench.runs.resolve(RUN, CALL, step="charge", value={"tx": 8}, by="bo")
     assert await bench.run() == "done"
     assert (outputs(bench.result)[CALL], bench.did) == ('{"tx":7}', ["charge"])
+
+
+async def test_a_step_that_halts_its_call_leaves_no_error_that_nobody_took() -> None:
+    def make(bench: Bench) -> Body:
+        async def unsure() -> str:
+            raise OutcomeUnknown("the line dropped")
+
+        async def body() -> object:
+            return await step("charge", unsure)
+
+        return body
+
+    untaken: list[object] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: untaken.append(context))
+    assert await bench_of(make).run() == "halted"
+    gc.collect()
+    assert untaken == []
 
 
 async def test_a_step_that_never_ran_is_taken_again() -> None:

@@ -148,6 +148,22 @@ LINES: list[tuple[str, Mapping[str, object], str]] = [
             "call_id": "c1",
             "verdict": "hold",
             "perdure:suspended": True,
+            "perdure:wait": {
+                "kind": "interrupt",
+                "name": "age",
+                "prompt": "Old?",
+                "waits": [{"kind": "interrupt", "name": "age"}, {"kind": "sleep", "name": "n"}],
+                "due": DUE,
+            },
+        },
+        "c1 is suspended: it asks (age): Old?, and waits for 1 more, until 2026-10-01 12:00:00 UTC",
+    ),
+    (
+        "decision",
+        {
+            "call_id": "c1",
+            "verdict": "hold",
+            "perdure:suspended": True,
             "perdure:wait": {"kind": "interrupt", "name": "age"},
         },
         "c1 is suspended: it asks (age)",
@@ -243,11 +259,12 @@ LINES: list[tuple[str, Mapping[str, object], str]] = [
             line,
         )
         for kind, due, line in (
-            ("sleep", {"due": DUE}, "c1 begins to sleep (n) until 2026-10-01 12:00:00 UTC"),
-            ("sleep", {"due": 10**30}, "c1 begins to sleep (n) until a time that no calendar has"),
-            ("signal", {}, "c1 begins to wait (n)"),
-            ("channel", {}, "c1 begins to wait (n)"),
-            ("interrupt", {}, "c1 begins to ask (n)"),
+            ("sleep", {"due": DUE}, "c1 sleeps until 2026-10-01 12:00:00 UTC (n)"),
+            ("sleep", {"due": 10**30}, "c1 sleeps until a time that no calendar has (n)"),
+            ("signal", {}, "c1 waits for the signal n"),
+            ("channel", {}, "c1 waits for a message of n"),
+            ("interrupt", {"prompt": "How old?"}, "c1 asks (n): How old?"),
+            ("acme:rain", {}, "c1 waits for acme:rain n"),
         )
     ),
     *(

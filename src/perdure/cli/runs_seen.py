@@ -29,7 +29,7 @@ from perdure.log.entries import LinkEntry
 from perdure.log.recorded_calls import SUBSESSION
 from perdure.log.resuming import pending_of
 from perdure.log.status import is_halted
-from perdure.log.timeline import wait_words
+from perdure.log.timeline import begin_words, wait_words
 from perdure.log.work import Wait
 from perdure.loop import PendingCall
 from perdure.tools import ToolSet
@@ -152,14 +152,15 @@ def _waiting(run_id: str, pending: PendingCall, session: Session, *, root: str) 
         ("perdure", "runs", verb, run_id, *rest[:1], *place, *rest[1:])
         for verb, *rest in _todo(call, waits)
     )
-    return Waiting(pending, _why(call), since, todo)
+    return Waiting(pending, _why(call, waits), since, todo)
 
 
-def _why(call: Call) -> str:
+def _why(call: Call, waits: Sequence[Wait]) -> str:
     reason = f": {call.reason}" if call.reason else ""
     if call.suspended:
-        child = call.wait.get("kind") == CHILD
-        return "waits for its agent, which waits for something" if child else wait_words(call.wait)
+        if call.wait.get("kind") == CHILD:
+            return "waits for its agent, which waits for something"
+        return "; ".join(begin_words(one.begin) for one in waits) or wait_words(call.wait)
     if call.state == "held":
         return f"is held{reason}"
     if call.open_steps:

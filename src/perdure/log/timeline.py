@@ -206,7 +206,22 @@ def _decision(entry: DecisionEntry) -> str:
 
 def wait_words(wait: Json) -> str:
     """What a call does that its tool has suspended, as `perdure:wait` of its hold says."""
-    kind, name, due = (wait.get(member) for member in ("kind", "name", "due"))
+    due, waits = wait.get("due"), wait.get("waits")
+    more = len(cast("list[object]", waits)) - 1 if isinstance(waits, list) else 0
+    if more < 1:
+        return _waits_for(wait, due)
+    until = f", until {day_and_time(due)}" if isinstance(due, int) else ""
+    return f"{_waits_for(wait, None)}, and waits for {more} more{until}"
+
+
+def begin_words(begin: WaitEntry) -> str:
+    """What a call does whose wait has begun."""
+    said: Json = {"kind": begin.kind, "name": begin.name, "prompt": begin.prompt}
+    return _waits_for(said, begin.due)
+
+
+def _waits_for(wait: Json, due: object) -> str:
+    kind, name = wait.get("kind"), wait.get("name")
     until = f" until {day_and_time(due)}" if isinstance(due, int) else ""
     match kind:
         case "child":
@@ -216,7 +231,7 @@ def wait_words(wait: Json) -> str:
         case "signal":
             return f"waits for the signal {name}{until}"
         case "channel":
-            return f"waits for a message of {str(name).rpartition('#')[0]}"
+            return f"waits for a message of {str(name).rpartition('#')[0] or name}"
         case "interrupt":
             prompt = wait.get("prompt")
             return f"asks{until} ({name})" + (f": {prompt}" if prompt else "")
@@ -324,7 +339,7 @@ def _step(entry: StepEntry) -> str:
 def _waits(entry: WaitEntry) -> str:
     call, name = entry.call_id, entry.name
     if entry.phase == "begin":
-        return f"{call} {_BEGINS.get(entry.kind, 'begins to wait')} ({name}){_until(entry)}"
+        return f"{call} {begin_words(entry)}"
     value = bytes(entry.value).decode()
     match entry.outcome:
         case "due":
@@ -339,13 +354,6 @@ def _waits(entry: WaitEntry) -> str:
             return f"{call} is answered ({name}){_by(entry.who)}: {value}"
         case _:
             return f"{call} has waited ({name})"
-
-
-_BEGINS = {"sleep": "begins to sleep", "interrupt": "begins to ask"}
-
-
-def _until(entry: WaitEntry) -> str:
-    return "" if entry.due is None else f" until {day_and_time(entry.due)}"
 
 
 def _unknown(entry: AnyEntry) -> str:

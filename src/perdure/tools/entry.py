@@ -146,11 +146,11 @@ class Entry:
         task = self._task
         if not task.done():
             return self._unfinished("abandoned")
+        error = None if task.cancelled() else task.exception()
         if self._state.unknown is not None:
             return Outcome(status="failed", error=self._state.unknown, may_have_run=True)
         if task.cancelled():
             return self._judge_cancelled()
-        error = task.exception()
         if error is None and self._state.suspended:
             return failed(SuspendSwallowed(self._tool_name))
         if error is None:

@@ -48,7 +48,7 @@ def test_tool_calls_are_shown_as_they_run(shop: Path) -> None:
                 "\n"
                 "We have 120 of them.\n"
                 "\n"
-                "2 turns, 6 tokens in, 17 out\n"
+                "2 turns, 5 tokens in, 17 out\n"
             )
             assert "\x1b[32m✓" in screen.raw
 

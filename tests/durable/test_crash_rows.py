@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable
+
 import pytest
 
 from perdure import Agent, Runs
@@ -9,7 +12,7 @@ from perdure.durable import find_run, read_run
 from perdure.stores.memory import MemoryStore
 from perdure.testing import FakeClock, ScriptedModel, call, turn
 from perdure.testing.scripted import TurnLike
-from perdure.tools import Effect, ToolResult
+from perdure.tools import Call, Effect, ToolResult
 from tests.durable.world import (
     RUN,
     Act,
@@ -396,3 +399,41 @@ async def test_what_a_crashed_run_lay_about_is_not_charged_to_its_time() -> None
     await clock.advance(86_400)
     again = agent_of(crashed, [Act(world=world, effect="none")], clock=clock, max_seconds=30.0)
     assert (await again.run("go", run_id=RUN)).status == "done"
+
+
+@pytest.mark.parametrize("effect", ["idempotent", "once"])
+async def test_outputs_stand_in_the_order_of_the_calls_though_they_landed_in_another(
+    effect: Effect,
+) -> None:
+    def slow_first(call: Call) -> Awaitable[str]:
+        async def work() -> str:
+            await asyncio.sleep(0.05 if call.arguments == '{"n":1}' else 0)
+            return f"done {call.id}"
+
+        return work()
+
+    script: list[TurnLike] = [
+        turn(*(call("act", {"n": n}) for n in (1, 2, 3))),
+        "All done.",
+    ]
+    store = MemoryStore()
+    act = Act(world=World(), effect=effect, does=slow_first)
+    whole = await agent_of(store, [act], script).run("go", run_id=RUN)
+    entries = await entries_of(store)
+    shown = shapes(entries)
+    first = next(
+        place for place in range(shown.index("dispatch"), len(shown)) if shown[place] == "item"
+    )
+    assert shown[:first].count("perdure:result") == 2
+    crashed = await cut_after(store, first)
+    world = World()
+    agent = agent_of(crashed, [Act(world=world, effect=effect)], script)
+    result = await agent.run("go", run_id=RUN)
+    if effect == "once":
+        (open_call,) = (one for one in result.pending if one.may_have_run)
+        assert result.status == "halted"
+        output = f"done {open_call.call.call_id}"
+        await Runs(crashed).resolve(RUN, open_call.call.call_id, output=output)
+        result = await agent.run("go", run_id=RUN)
+    assert (result.status, result.items) == (whole.status, whole.items)
+    assert len(world.fired) == (0 if effect == "once" else 1)

@@ -61,7 +61,7 @@ class Bench:
         self.store = MemoryStore()
         self.did: list[str] = []
         self.body = body
-        self.effect = effect
+        self.effect: Effect = effect
         self.calls = calls
         self.seconds = 0.0
 

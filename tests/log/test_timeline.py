@@ -322,7 +322,7 @@ def test_every_type_of_entry_has_words_of_its_own() -> None:
     told = {kind for kind, *_ in LINES}
     assert told >= TYPES
     unknown = {kind for kind, *_ in LINES if isinstance(entry(kind, {}), UnknownEntry)}
-    assert unknown == {"acme:thing", "perdure:result"}
+    assert unknown == {"acme:thing"}
 
 
 def test_the_end_of_a_drive_is_told_once_with_the_reason_of_the_loop() -> None:

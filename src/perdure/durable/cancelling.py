@@ -68,7 +68,8 @@ def _closed(call: Call) -> list[Draft]:
     """The end of a call: by answer if it may have run, else by reject (LOG 5.3)."""
     ran = bool(call.dispatches or call.elsewhere)
     text = UNKNOWN if ran else NOT_RUN
-    output = Draft("item", {"item": Raw(encode(function_call_output(call.call_id, text)))})
+    said = Raw(encode(function_call_output(call.call_id, text)))
+    output = Draft("item", {"item": call.landed or said})
     if call.state in ("rejected", "answered"):
         return [output]
     decision = Draft(

@@ -103,7 +103,15 @@ def _answers(outlook: Outlook, given: Mapping[str, Answer]) -> tuple[Answer, ...
         if call.suspended and call.call_id in outlook.ready
     }
     known |= given
-    return tuple(known[call_id] for call_id in view.calls.open if call_id in known)
+    answers: list[Answer] = []
+    blocked = False  # a call before it is to run first, and cannot yet
+    for call_id, call in view.calls.open.items():
+        answer = known.get(call_id)
+        if answer is None:
+            blocked = blocked or not call.waits
+        elif not (answer.landed and blocked):
+            answers.append(answer)
+    return tuple(answers)
 
 
 def _due(call: Call) -> Answer:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Literal
 
+from msgspec import Raw
+
 from perdure.log.entries import (
     AnyEntry,
     DecisionEntry,
@@ -20,6 +22,7 @@ from perdure.log.entries import (
     ItemEntry,
     Json,
     NotStartedEntry,
+    ResultEntry,
     StepEntry,
 )
 from perdure.wire import FunctionCall, FunctionCallOutput, Item
@@ -52,6 +55,8 @@ class Call:
     dispatches: list[DispatchEntry] = dataclasses.field(default_factory=list[DispatchEntry])
     output: str = ""
     """The entry of its output."""
+    landed: Raw | None = None
+    """What it gave, if the place of its output has not come."""
     decided_args: DecisionEntry | None = None
     """The decision whose arguments are in force; None for the model's own."""
     dispatched_args: DecisionEntry | None = None
@@ -97,7 +102,7 @@ class Call:
         verdict = self.decisions[-1].verdict if self.decisions else ""
         if verdict == "reject":
             return "rejected"
-        if verdict == "answer":
+        if verdict == "answer" or self.landed is not None:
             return "answered"
         if self.waits:
             return "held"
@@ -111,8 +116,10 @@ class Call:
 
         What was decided before a fork is history there, not authority (LOG 5.8).
         """
-        return self.own and self.state == "never_started" and bool(
-            self.decisions and self.decisions[-1].verdict == "proceed"
+        return (
+            self.own
+            and self.state == "never_started"
+            and bool(self.decisions and self.decisions[-1].verdict == "proceed")
         )
 
     @property
@@ -206,6 +213,11 @@ class CallsFold:
                 return self._void(entry)
             case StepEntry():
                 return self._step(entry)
+            case ResultEntry():
+                call = self._by_entry.get(entry.target) or self._latest.get(entry.call_id)
+                if call is not None and call.dispatches and not call.output:
+                    call.landed = entry.output
+                return None
             case _:
                 return None
 

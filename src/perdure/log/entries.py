@@ -280,6 +280,16 @@ class ClosedEntry(Entry, frozen=True, kw_only=True, tag="perdure:closed"):
     """Who cancelled it."""
 
 
+class ResultEntry(Entry, frozen=True, kw_only=True, tag="perdure:result"):
+    """What a call gave, before the place of its output has come (DESIGN 6.3)."""
+
+    type: ClassVar[Literal["perdure:result"]] = "perdure:result"
+    call_id: str = ""
+    target: str = ""
+    output: Raw = Raw(b"")
+    """The output, as the item it is to become."""
+
+
 class RetryEntry(Entry, frozen=True, kw_only=True, tag="perdure:retry"):
     """Somebody asked a run that a limit stopped to go on; its limits count anew (LOG 4.2)."""
 
@@ -409,6 +419,7 @@ AnyEntry: TypeAlias = (
     | EndEntry
     | OwedEntry
     | ClosedEntry
+    | ResultEntry
     | RetryEntry
     | NotStartedEntry
     | RefusedEntry
@@ -439,6 +450,7 @@ _KnownEntry: TypeAlias = (
     | EndEntry
     | OwedEntry
     | ClosedEntry
+    | ResultEntry
     | RetryEntry
     | NotStartedEntry
     | RefusedEntry

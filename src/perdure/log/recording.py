@@ -293,7 +293,10 @@ async def _mended(recording: Recording) -> Recording:
     def close(view: View) -> Sequence[Draft]:
         return close_drive(view, until)
 
-    mends = (mend_response, owed_results, close) if appender.view.drives.open else ()
+    def place(view: View) -> Sequence[Draft]:
+        return owed_results(view, in_order=recording.halts)
+
+    mends = (mend_response, place, close) if appender.view.drives.open else ()
     for mend in (stale_outputs, *mends):
         _ = appender.add(mend)
     await appender.ticket

@@ -152,18 +152,21 @@ def _reject(call: Call) -> list[Draft]:
     return [Draft("decision", decision), Draft("item", {"item": Raw(encode(output))})]
 
 
-def owed_results(view: View) -> list[Draft]:
-    """The outputs of calls whose results landed and whose places had not come (DESIGN 6.3)."""
-    landed: dict[str, Raw] = {}
-    for entry in view.path:
-        if entry.type == "perdure:result":
-            members = entry.members
-            landed[str(members.get("call_id"))] = Raw(encode_json(members.get("output")))
-    return [
-        Draft("item", {"item": landed[call_id]})
-        for call_id, call in view.calls.open.items()
-        if call_id in landed and call.state == "in_flight"
-    ]
+def owed_results(view: View, *, in_order: bool = False) -> list[Draft]:
+    """The outputs of calls whose results landed and whose places had not come (DESIGN 6.3).
+
+    Args:
+        view: The record.
+        in_order: Leave out those behind a call that is to run first, so that the outputs of a batch
+            stand in the order of its calls (DESIGN 6.7). The next drive places them.
+    """
+    drafts: list[Draft] = []
+    for call in view.calls.open.values():
+        if call.landed is not None:
+            drafts.append(Draft("item", {"item": call.landed}))
+        elif in_order and not call.waits:
+            break
+    return drafts
 
 
 def encode_json(value: object) -> bytes:
@@ -383,6 +386,8 @@ def _replay(call: Call, session: Session, tools: ToolSet, on_unknown: OnUnknown)
         return approve(call.call_id, by="policy")
     if state == "rejected":
         return _given(call, call.reason)
+    if call.landed is not None:
+        return _landed(call, call.landed)
     if state == "answered":
         return outcome_unknown(call.call_id, by="policy", reason=call.reason)
     ran = _ran(call, session)
@@ -396,6 +401,14 @@ def _replay(call: Call, session: Session, tools: ToolSet, on_unknown: OnUnknown)
         )
     again = run_again(call, tools.get(call.call.name))
     return None if again.output is not None and on_unknown == "halt" else again
+
+
+def _landed(call: Call, item: Raw) -> Answer | None:
+    """The output that a call gave before the place of it had come."""
+    output = item_of(item)
+    if not isinstance(output, FunctionCallOutput):
+        return None
+    return Answer(call_id=call.call_id, output=output, by="policy", landed=True)
 
 
 def _given(call: Call, text: str) -> Answer:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import cast
 
-import msgspec
-
 from perdure.log.context import item_of
 from perdure.log.entries import (
     AckEntry,
@@ -32,6 +30,7 @@ from perdure.log.entries import (
     QueuedEntry,
     RefusedEntry,
     ResponseEntry,
+    ResultEntry,
     RetryEntry,
     RunEntry,
     SignalEntry,
@@ -289,6 +288,8 @@ def _of_runs(entry: AnyEntry) -> str:
             return f"owed to the queues: {_count(len(entry.queued), 'input')}"
         case ClosedEntry():
             return f"closed: {entry.status}{_by(entry.who)}{_ref(entry.cause)}"
+        case ResultEntry():
+            return _result(entry)
         case RetryEntry():
             return f"told to go on{_by(entry.who)}{_ref(entry.reason)}"
         case NotStartedEntry():
@@ -318,7 +319,7 @@ def _of_calls(entry: AnyEntry) -> str:
         case AckEntry():
             return f"{entry.call_id} is done with message {entry.key} of {entry.channel}"
         case _:
-            return _unknown(entry)
+            return entry.type
 
 
 def _step(entry: StepEntry) -> str:
@@ -356,13 +357,10 @@ def _waits(entry: WaitEntry) -> str:
             return f"{call} has waited ({name})"
 
 
-def _unknown(entry: AnyEntry) -> str:
-    if entry.type != "perdure:result":
-        return entry.type
-    members = entry.members
-    output = item_of(msgspec.Raw(msgspec.json.encode(members.get("output"))))
+def _result(entry: ResultEntry) -> str:
+    output = item_of(entry.output) if bytes(entry.output) else None
     text = output.text if isinstance(output, FunctionCallOutput) else ""
-    return f"result of {members.get('call_id')}, before its place: {text}"
+    return f"result of {entry.call_id}, before its place: {text}"
 
 
 # --- words ---------------------------------------------------------------------------------------

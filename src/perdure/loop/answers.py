@@ -37,6 +37,9 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """For an approval: the key its tool gets. Another key makes it another operation."""
     run_again: bool = False
     """Run a call that may have run although its effect does not allow it."""
+    landed: bool = False
+    """Its output is what its tool gave in a drive that was cut; it stands in its place among the
+    outputs of the batch."""
     provenance: Provenance | None = None
     """How it came, if it came from outside the drive."""
 

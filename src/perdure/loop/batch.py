@@ -131,6 +131,8 @@ class Approved(NamedTuple):
     decision: ToolDecision | None
     """None puts it to `before_tool_call`, as nothing has decided it."""
     before: PendingCall | None = None
+    known: FunctionCallOutput | None = None
+    """What its tool gave in a drive that was cut; it does not run."""
 
 
 async def run_batch(drive: Drive, calls: Sequence[FunctionCall]) -> BatchEnd:
@@ -150,6 +152,9 @@ async def run_approved(drive: Drive, approved: Sequence[Approved]) -> BatchEnd:
     slots = [_slot(drive, one, calls, index) for index, one in enumerate(approved)]
     try:
         for slot, one in zip(slots, approved, strict=True):
+            if one.known is not None:
+                slot.output, slot.settled = one.known, True
+                continue
             drive.signal.check()
             await decide(drive, slot, given=one.decision)
         await _execute(drive, [slot for slot in slots if not slot.settled])

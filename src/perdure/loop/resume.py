@@ -154,20 +154,27 @@ async def take_answers(drive: Drive, answers: Sequence[Answer]) -> Outcome | Non
     """
     waiting = dict(drive.why)
     drive.tools = await resolve_tools(drive.config)
-    outputs = [answer for answer in answers if answer.output is not None]
+    approvals = [answer for answer in answers if answer.output is None]
+    batch = _with_landed(answers) if approvals else []
+    outputs = [one for one in answers if one.output is not None and one not in batch]
     for answer in outputs:
         if answer.output is not None:
             await add(drive, answer.output, "resume", answer=answer)
     for answer in outputs:
         if answer.note:
             await add(drive, user(answer.note), "resume")
-    approvals = [answer for answer in answers if answer.output is None]
-    outcome = await _run_approvals(drive, approvals, waiting) if approvals else None
+    outcome = await _run_approvals(drive, batch, waiting) if batch else None
     if outcome is None and any(answer.terminate for answer in answers):
         outcome = Outcome("stopped", "refused")
     if outcome is None and len(answers) < len(waiting):
         return _still_waiting(drive)
     return outcome
+
+
+def _with_landed(answers: Sequence[Answer]) -> list[Answer]:
+    """The approvals, and what landed behind the first of them: one batch, in the order of calls."""
+    first = next(place for place, answer in enumerate(answers) if answer.output is None)
+    return [one for one in answers[first:] if one.output is None or one.landed]
 
 
 def _still_waiting(drive: Drive) -> Outcome | None:
@@ -216,6 +223,7 @@ def _approved(answer: Answer, pending: PendingCall) -> Approved:
         pending.call,
         arguments,
         answer.idempotency_key or pending.idempotency_key,
-        decision,
+        decision if answer.output is None else None,
         pending,
+        answer.output,
     )

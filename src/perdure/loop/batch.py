@@ -74,6 +74,8 @@ class BatchEnd(NamedTuple):
     """Some call waits: for an answer, for what its tool waits for, or for somebody to say what
     came of it."""
     terminates: Literal["all", "some", "none"] = "none"
+    known: frozenset[str] = frozenset()
+    """The calls whose outputs were known before."""
 
 
 @dataclasses.dataclass(slots=True, kw_only=True, eq=False)
@@ -105,6 +107,8 @@ class Slot:
     """Its output is on the record already, with what its tool did."""
     unknown: bool = False
     """Nobody knows what came of it, and the model is not told so."""
+    known: bool = False
+    """Its output is that of a drive that was cut; it does not run."""
     doubted: bool = False
     """Nobody knows what came of it, and the model is told so."""
 
@@ -153,7 +157,7 @@ async def run_approved(drive: Drive, approved: Sequence[Approved]) -> BatchEnd:
     try:
         for slot, one in zip(slots, approved, strict=True):
             if one.known is not None:
-                slot.output, slot.settled = one.known, True
+                slot.output, slot.settled, slot.known = one.known, True, True
                 continue
             drive.signal.check()
             await decide(drive, slot, given=one.decision)
@@ -587,5 +591,6 @@ def _end(slots: Sequence[Slot]) -> BatchEnd:
             if slot.decision and slot.decision.note and slot.decision.action == "proceed"
         ),
         held=any(slot.held or slot.unknown for slot in slots),
+        known=frozenset(slot.call.call_id for slot in slots if slot.known),
         terminates="all" if slots and all(wants) else "some" if any(wants) else "none",
     )

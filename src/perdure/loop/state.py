@@ -178,12 +178,12 @@ async def add_waiting(drive: Drive, waiting: list[Waiting]) -> None:
         drive.queues.give_back(waiting[joined:])
 
 
-async def keep(drive: Drive, item: Item) -> Exception | None:
+async def keep(drive: Drive, item: Item, mode: InputMode = "tool") -> Exception | None:
     """Append an item that must not get lost, whatever fails while it is told; gives the failure."""
     run_id, turn = drive.run_id, drive.turn
     first = await _tell(drive, ItemStart(run_id=run_id, turn=turn, item=item))
     drive.transcript.append(item)
-    drive.inputs.append(TurnInput(item=item, mode="tool"))
+    drive.inputs.append(TurnInput(item=item, mode=mode))
     second = await _tell(drive, ItemEnd(run_id=run_id, turn=turn, item=item))
     return first or second
 

@@ -125,7 +125,10 @@ async def add_batch(drive: Drive, batch: BatchEnd) -> None:
     Raises:
         Exception: What telling of one raised; all outputs are in the transcript nevertheless.
     """
-    failures = [await keep(drive, output) for output in batch.outputs]
+    failures = [
+        await keep(drive, output, "resume" if output.call_id in batch.known else "tool")
+        for output in batch.outputs
+    ]
     for failure in failures:
         if failure is not None:
             raise failure

@@ -47,6 +47,8 @@ class Known:
     """How often it took effect."""
     allowed: int = 1
     """How often it may, if its effect is `once`."""
+    told: set[str] = dataclasses.field(default_factory=set)
+    """The verdicts that were taken on it."""
     denied: bool = False
     output: str = ""
     """What somebody said it gave."""
@@ -169,12 +171,14 @@ class Machine(RuleBasedStateMachine):
         refused = self.refused(told(RUN, one.call.call_id, by=verdict))
         if self.cancelled or self.closed:
             assert isinstance(refused, RunFinished)
-        elif one.reason != "held":
+        elif one.reason != "held" and verdict not in self.of(one.call.call_id).told:
             assert isinstance(refused, NotHeld | AlreadyResolved)
-        elif refused is None and verdict == "deny":
-            self.of(one.call.call_id).denied = True
+        elif refused is None:  # a word that was taken up may be said again
+            self.of(one.call.call_id).told.add(verdict)
+            self.of(one.call.call_id).denied |= verdict == "deny"
         else:
-            assert refused is None or isinstance(refused, AlreadyResolved)
+            assert isinstance(refused, NotHeld | AlreadyResolved)
+            assert one.reason != "held" or isinstance(refused, AlreadyResolved)
 
     @precondition(lambda self: self.pending)
     @rule(data=st.data(), never=st.booleans())

@@ -244,10 +244,15 @@ class Runs:
             NotHalted: The call's outcome is not unknown.
             AlreadyResolved: Somebody said otherwise.
             HaltTooYoung: The call may still be running.
-            ConfigError: Not exactly one of `output` and `never_ran` is given, or nobody knows how
-                long the tool may take.
+            ConfigError: Not exactly one of `output` and `never_ran` is given, or with `step` an
+                `output` or both of `value` and `never_ran`, or nobody knows how long the tool may
+                take.
         """
         target = Target(run_id, call_id, session)
+        if step and (output is not None or (never_ran and value is not None)):
+            raise ConfigError("a step is resolved by either value=..., or never_ran=True")
+        if not step and value is not None:
+            raise ConfigError("value=... is what a step gave; a call gave output=...")
         if step:
             await tell_step(
                 self._opened(),

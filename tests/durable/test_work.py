@@ -175,6 +175,12 @@ async def test_an_open_once_step_halts_until_somebody_says_what_it_gave() -> Non
         await bench.runs.resolve(RUN, CALL, step="charge", never_ran=True)
     with pytest.raises(HaltTooYoung):
         await bench.runs.resolve(RUN, CALL, step="charge", never_ran=True, min_age=60)
+    with pytest.raises(ConfigError, match="a step is resolved by"):
+        await bench.runs.resolve(RUN, CALL, step="charge", output="charged")
+    with pytest.raises(ConfigError, match="a step is resolved by"):
+        await bench.runs.resolve(RUN, CALL, step="charge", value=7, never_ran=True, min_age=0)
+    with pytest.raises(ConfigError, match="what a step gave"):
+        await bench.runs.resolve(RUN, CALL, output="charged", value=7)
     await bench.runs.resolve(RUN, CALL, step="charge", value={"tx": 7}, by="ann")
     with pytest.raises(AlreadyResolved):
         await bench.runs.resolve(RUN, CALL, step="charge", value={"tx": 8}, by="bo")

@@ -1,0 +1,132 @@
+"""A run by id refuses."""
+
+from __future__ import annotations
+
+from perdure.errors.base import PerdureError
+
+
+class RunError(PerdureError):
+    """A run by id refuses; nothing was written.
+
+    Attributes:
+        run: The id of the run.
+    """
+
+    def __init__(self, run: str, message: str) -> None:
+        self.run = run
+        super().__init__(message)
+
+
+class NoRun(RunError, LookupError):
+    """There is no run of this id."""
+
+    def __init__(self, run: str) -> None:
+        super().__init__(run, f"there is no run {run!r}")
+
+
+class RunMismatch(RunError, ValueError):
+    """A run id is bound to its input and its kind; another needs an id of its own."""
+
+    def __init__(self, run: str, what: str) -> None:
+        super().__init__(run, f"run {run!r} {what}; give another id for another run")
+
+
+class RunBusy(RunError):
+    """Somebody else drives the run. Wait for them, or ask later.
+
+    Attributes:
+        holder: Who, as far as the store knows.
+    """
+
+    def __init__(self, run: str, holder: str = "") -> None:
+        self.holder = holder
+        super().__init__(run, f"run {run!r} is being driven by {holder or 'another driver'}")
+
+
+class RunFinished(RunError):
+    """The run is over; nothing can be told to it.
+
+    Attributes:
+        status: How it ended.
+    """
+
+    def __init__(self, run: str, status: str) -> None:
+        self.status = status
+        super().__init__(run, f"run {run!r} is over: {status}")
+
+
+class NotHeld(RunError):
+    """The call does not wait for a decision.
+
+    Attributes:
+        call_id: The call.
+    """
+
+    def __init__(self, run: str, call_id: str, why: str) -> None:
+        self.call_id = call_id
+        super().__init__(run, f"call {call_id!r} of run {run!r} waits for no decision: {why}")
+
+
+class NotHalted(RunError):
+    """The call's outcome is not unknown, so there is nothing to resolve.
+
+    Attributes:
+        call_id: The call.
+    """
+
+    def __init__(self, run: str, call_id: str, why: str) -> None:
+        self.call_id = call_id
+        super().__init__(run, f"call {call_id!r} of run {run!r} is not halted: {why}")
+
+
+class AlreadyResolved(RunError):
+    """Somebody said otherwise before; the first word stands.
+
+    Attributes:
+        call_id: The call.
+        recorded: What stands.
+    """
+
+    def __init__(self, run: str, call_id: str, recorded: str) -> None:
+        self.call_id = call_id
+        self.recorded = recorded
+        super().__init__(run, f"call {call_id!r} of run {run!r} was resolved before: {recorded}")
+
+
+class HaltTooYoung(RunError):
+    """The call may still be running, so that nobody can know that it never ran (LOG 5.2).
+
+    Attributes:
+        call_id: The call.
+        age: Seconds since it was dispatched, by the store's clock.
+        minimum: Seconds that have to pass.
+    """
+
+    def __init__(self, run: str, call_id: str, age: float, minimum: float) -> None:
+        self.call_id = call_id
+        self.age = age
+        self.minimum = minimum
+        super().__init__(
+            run,
+            f"call {call_id!r} of run {run!r} was dispatched {age:.3f} s ago and may still be "
+            f"running; wait until it is {minimum:g} s old",
+        )
+
+
+class WrongAnswer(RunError):
+    """The answer to a question of a call is not of the type that was asked for.
+
+    Attributes:
+        call_id: The call.
+    """
+
+    def __init__(self, run: str, call_id: str, why: str) -> None:
+        self.call_id = call_id
+        super().__init__(run, f"the answer to call {call_id!r} of run {run!r} does not fit: {why}")
+
+
+class LeaseExpired(RunError):
+    """The driver is not sure of its lease any more, so it enters no tool (LOG 2.2)."""
+
+    def __init__(self, run: str) -> None:
+        super().__init__(run, f"the lease of {run!r} may have lapsed; the tool was not entered")

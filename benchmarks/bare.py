@@ -24,9 +24,15 @@ from perdure.wire import (
 Function = Callable[..., object]
 
 
-async def run_bare(model: Model, prompt: str, tools: Mapping[str, Function]) -> list[Item]:
-    """Drive `model` until it calls no tool. Gives the transcript."""
+async def run_bare(
+    model: Model,
+    prompt: str,
+    tools: Mapping[str, Function],
+    keep: Callable[[Item], object] = lambda _: None,
+) -> list[Item]:
+    """Drive `model` until it calls no tool; `keep` gets each item. Gives the transcript."""
     transcript: list[Item] = [user(prompt)]
+    keep(transcript[0])
     memo: dict[object, object] = {}
     settings = Request(model="bare")
     while True:
@@ -35,6 +41,7 @@ async def run_bare(model: Model, prompt: str, tools: Mapping[str, Function]) -> 
         async for event in model.stream(request):
             if isinstance(event, OutputItemDone) and event.item is not None:
                 transcript.append(event.item)
+                keep(event.item)
                 if isinstance(event.item, FunctionCall):
                     calls.append(event.item)
         if not calls:
@@ -43,3 +50,4 @@ async def run_bare(model: Model, prompt: str, tools: Mapping[str, Function]) -> 
             given = tools[call.name](**msgspec.json.decode(call.arguments))
             value = await given if inspect.isawaitable(given) else given
             transcript.append(function_call_output(call.call_id, str(value)))
+            keep(transcript[-1])

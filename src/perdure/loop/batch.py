@@ -306,8 +306,11 @@ async def _execute(drive: Drive, slots: Sequence[Slot]) -> None:
     by_id = {slot.call.call_id: slot for slot in slots}
     hooks = _Hooks(drive, by_id, sequential=sequential)
     hooks.batch = batch = executor.batch(jobs, hooks)
-    with drive.signal.listening(lambda: batch.stop(str(drive.signal.cause))):
-        await batch.run()
+    try:
+        with drive.signal.listening(lambda: batch.stop(str(drive.signal.cause))):
+            await batch.run()
+    finally:
+        hooks.batch = None
 
 
 class _Hooks(BatchHooks):

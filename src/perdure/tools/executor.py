@@ -53,25 +53,46 @@ class Executor:
         return await self.batch(jobs, hooks).run()
 
 
+class _Fate:
+    """How a batch ends. Its jobs know it rather than the batch: no cycle keeps one for the GC."""
+
+    __slots__ = ("failure", "slots", "stopping")
+
+    def __init__(self, slots: Slots) -> None:
+        self.failure: BaseException | None = None
+        """The first that a hook raised where it must not."""
+        self.stopping = Stop()
+        self.slots = slots
+
+    def stop(self, reason: str, *, grace: bool) -> None:
+        self.stopping.tell(reason, cut=not grace)
+        self.slots.close()
+
+    def fail(self, error: BaseException) -> None:
+        self.failure = self.failure or error
+        self.stop(f"stopped: {error}", grace=True)
+
+    def interrupt(self, error: BaseException) -> None:
+        self.failure = self.failure or error
+        self.stop(f"stopped: {type(error).__name__}", grace=False)
+
+
 class Batch:
     """A batch of jobs on its way."""
 
     def __init__(self, executor: Executor, jobs: Sequence[Job], hooks: BatchHooks) -> None:
-        self._failure: BaseException | None = None
-        """The first that a hook raised where it must not."""
-        self._stopping = Stop()
-        self._slots = Slots(executor.max_parallel)
-        self._progress = ProgressLine(hooks.on_progress, self._fail)
+        self._fate = fate = _Fate(Slots(executor.max_parallel))
+        self._progress = ProgressLine(hooks.on_progress, fate.fail)
         around = Surroundings(
             hooks=hooks,
-            stopping=self._stopping,
-            slots=self._slots,
+            stopping=fate.stopping,
+            slots=fate.slots,
             progress=self._progress,
             clock=executor.clock,
             grace=executor.grace,
             linger=executor.linger,
-            fail=self._fail,
-            interrupt=self._interrupt,
+            fail=fate.fail,
+            interrupt=fate.interrupt,
         )
         self._runs = [Running(index, job, around) for index, job in enumerate(jobs)]
         for chain in chains(jobs, sequential=executor.sequential):
@@ -84,8 +105,7 @@ class Batch:
         Jobs that have not entered their tool do not. Tools are told; they have their grace, unless
         `grace` is False or their effect is `none`, and are cancelled after it.
         """
-        self._stopping.tell(reason, cut=not grace)
-        self._slots.close()
+        self._fate.stop(reason, grace=grace)
 
     async def run(self) -> tuple[Outcome, ...]:
         """Run the jobs.
@@ -107,8 +127,8 @@ class Batch:
         await self._progress.close()
         if cancelled is not None:
             raise cancelled
-        if self._failure is not None:
-            raise self._failure
+        if self._fate.failure is not None:
+            raise self._fate.failure
         return tuple(run.outcome for run in self._runs)
 
     async def _wait(self, tasks: set[asyncio.Task[None]]) -> asyncio.CancelledError | None:
@@ -121,7 +141,7 @@ class Batch:
                 for task in done:
                     error = None if task.cancelled() else task.exception()
                     if error is not None:
-                        self._interrupt(error)
+                        self._fate.interrupt(error)
             except asyncio.CancelledError as error:
                 self.stop("cancelled", grace=False)
                 if cancelled is not None:
@@ -129,11 +149,3 @@ class Batch:
                         task.cancel()
                 cancelled = error
         return cancelled
-
-    def _fail(self, error: BaseException) -> None:
-        self._failure = self._failure or error
-        self.stop(f"stopped: {error}")
-
-    def _interrupt(self, error: BaseException) -> None:
-        self._failure = self._failure or error
-        self.stop(f"stopped: {type(error).__name__}", grace=False)

@@ -63,11 +63,11 @@ class Call:
     """The same, as it was at the last dispatch."""
     waits: bool = False
     """The last decision holds it, and no dispatch follows."""
-    open_steps: set[str] = dataclasses.field(default_factory=set[str])
+    open_steps: frozenset[str] = frozenset()
     """Its `once` steps that may have run, and nobody knows what came of them (LOG 5.5)."""
     tries: int = 0
     """How often it was dispatched since anybody but a policy said so, or since it was held."""
-    voided: set[str] = dataclasses.field(default_factory=set[str])
+    voided: frozenset[str] = frozenset()
     """The dispatches that a counting `perdure:not_started` names (LOG 5.1)."""
     decided_since: bool = False
     """A decision follows its last dispatch."""
@@ -262,9 +262,9 @@ class CallsFold:
     def _step(self, entry: StepEntry) -> Call | None:
         call = self._by_entry.get(entry.target)
         if call is not None and entry.phase == "start" and entry.effect == "once":
-            call.open_steps.add(entry.name)
+            call.open_steps |= {entry.name}
         elif call is not None:
-            call.open_steps.discard(entry.name)
+            call.open_steps -= {entry.name}
         return None  # a step is no action of its call that a foreign reader knows
 
     def _void(self, entry: NotStartedEntry) -> Call | None:
@@ -272,5 +272,5 @@ class CallsFold:
         if call is None or not call.dispatches or call.output or call.decided_since:
             return call
         if call.dispatches[-1].id == entry.target:
-            call.voided.add(entry.target)
+            call.voided |= {entry.target}
         return call

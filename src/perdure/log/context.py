@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
+from msgspec import Struct
 
 from perdure.errors import DecodeError
 from perdure.log.entries import (
@@ -74,13 +75,13 @@ class Contribution(NamedTuple):
     """For a thought of a response: the model in force when it was written."""
 
 
-class _Contribution(NamedTuple):
+class _Contribution(Struct, frozen=True, gc=False):
     entry: str
     item: Item
     thinker: str | None = None
 
 
-class _Place(NamedTuple):
+class _Place(Struct, frozen=True, gc=False):
     """Where an entry stands on the path, and how many contributions before it."""
 
     entry: int
@@ -161,7 +162,7 @@ class ContextFold:
         for entry in self._from:
             found = False
             while giving is not None and giving.entry == entry:
-                yield Contribution(*giving)
+                yield Contribution(giving.entry, giving.item, giving.thinker)
                 giving, found = next(window, None), True
             if not found:
                 yield Contribution(entry, None)

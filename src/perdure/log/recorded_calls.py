@@ -6,11 +6,10 @@ refuses what may not be recorded when it is told, and the tool does not run.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from perdure.errors import EntryRefused, NotIJson
 from perdure.log.calls import Call
@@ -30,8 +29,7 @@ SUBSESSION = "subsession"
 """The relation of a link to a sub-agent's session."""
 
 
-@dataclasses.dataclass(slots=True, kw_only=True, eq=False)
-class Track:
+class Track(Struct, kw_only=True, eq=False, gc=False):
     """What the record will say of one call."""
 
     call_id: str

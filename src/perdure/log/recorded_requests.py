@@ -8,9 +8,10 @@ the request that was sent (DESIGN 7: that costs the items since the last one).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, cast
+from typing import cast
 
 import msgspec
+from msgspec import Struct
 
 from perdure.errors import NotIJson
 from perdure.log.context import OTHER_MODELS
@@ -128,7 +129,7 @@ def _same(one: object, other: object) -> bool:
         return False
 
 
-class Placed(NamedTuple):
+class Placed(Struct, frozen=True, gc=False):
     """An item of the context."""
 
     item: Item
@@ -268,9 +269,11 @@ class RequestLog:
         """Why the path does not rebuild the input that is sent; empty if it does."""
         omits = self._omits or "reasoning" in cast("Json", self.held.get("omit", {}))
         before = len(self._expected)
-        for item, thinker, _ in self._path[self._looked :]:
-            if not omits or thinker in ("", self._model):
-                self._expected.append(item)
+        self._expected += [
+            placed.item
+            for placed in self._path[self._looked :]
+            if not omits or placed.thinker in ("", self._model)
+        ]
         self._looked = len(self._path)
         if self._memo is not sent.memo or self._hash is None or self._hashed > len(sent):
             before = 0

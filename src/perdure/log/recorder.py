@@ -8,9 +8,9 @@ is another. Nothing waits here; who has to know awaits the ticket.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from perdure.clock import Clock, Ids
 from perdure.errors import EntryRefused, Guard
@@ -93,7 +93,7 @@ class _EntryTicket(AppendTicket):
         self._may_enter()
 
 
-class Known(NamedTuple):
+class Known(Struct, frozen=True, gc=False):
     """What this driver knows of a dispatch of its own."""
 
     call_id: str

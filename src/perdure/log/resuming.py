@@ -217,9 +217,9 @@ def owed_inputs(view: View) -> dict[str, Owed]:
 def transcript_of(view: View) -> Transcript:
     """The transcript at a view, with the items that no model is shown in their places."""
     transcript = Transcript()
-    for item, thinker, _ in recorded_items(view, hidden=True):
-        transcript.append(item)
-        transcript.attribute(item, thinker)
+    for one in recorded_items(view, hidden=True):
+        transcript.append(one.item)
+        transcript.attribute(one.item, one.thinker)
     return transcript
 
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         parallel as parallel,
         receive as receive,
         replay_model as replay_model,
+        run_agent as run_agent,
         sleep as sleep,
         sleep_until as sleep_until,
         step as step,
@@ -111,6 +112,9 @@ if TYPE_CHECKING:
     from perdure.output import (
         Output as Output,
     )
+    from perdure.programs import (
+        Program as Program,
+    )
     from perdure.result import (
         RunResult as RunResult,
     )
@@ -172,6 +176,7 @@ _HOMES = {
     "Output": "perdure.output",
     "PendingCall": "perdure.loop",
     "PerdureError": "perdure.errors",
+    "Program": "perdure.programs",
     "Question": "perdure.tools",
     "RateLimit": "perdure.middleware",
     "Rates": "perdure.middleware",
@@ -233,6 +238,7 @@ _HOMES = {
     "recovering": "perdure.runs",
     "refuse": "perdure.loop",
     "replay_model": "perdure.durable",
+    "run_agent": "perdure.durable",
     "should_stop": "perdure.loop",
     "sleep": "perdure.durable",
     "sleep_until": "perdure.durable",
@@ -271,6 +277,7 @@ __all__ = [
     "Output",
     "PendingCall",
     "PerdureError",
+    "Program",
     "Question",
     "RateLimit",
     "Rates",
@@ -332,6 +339,7 @@ __all__ = [
     "recovering",
     "refuse",
     "replay_model",
+    "run_agent",
     "should_stop",
     "sleep",
     "sleep_until",

@@ -38,6 +38,7 @@ from perdure.tools import ToolSet
 
 if TYPE_CHECKING:
     from perdure.agent import Agent
+    from perdure.programs import Program
     from perdure.stores.kept import KeptStores
 
 LOOK_AGAIN = 0.25
@@ -210,7 +211,7 @@ class Runs:
     async def resolve(
         self,
         run_id: str,
-        call_id: str,
+        call_id: str = "",
         *,
         output: str | None = None,
         step: str = "",
@@ -226,7 +227,7 @@ class Runs:
 
         Args:
             run_id: The run.
-            call_id: The call, as `pending` names it.
+            call_id: The call, as `pending` names it; empty for a step of a program.
             output: What its tool gave.
             step: The step of the call that halted, if it is one.
             value: With `step`: any JSON value, what the step gave.
@@ -342,7 +343,7 @@ class Runs:
 
         Args:
             run_id: The run.
-            call_id: The call, as `pending` names it.
+            call_id: The call, as `pending` names it; empty for a question of a program.
             key: The question's.
             value: Any JSON value of the type that was asked for.
             by: Who answers.
@@ -401,30 +402,36 @@ class Runs:
 
 async def recover(
     *agents: Agent[Any],
+    programs: Sequence[Program[Any]] = (),
     store: str | Store = "",
     concurrency: int = DEFAULT_CONCURRENCY,
 ) -> list[Recovered]:
-    """Drive every run of these agents that wants a driver and has none, once.
+    """Drive every run of these agents and programs that wants a driver and has none, once.
 
     A run wants one when its process died, when it failed, when its time has come, or when somebody
     has told it something. One that waits for a person is left alone, and so is one that is driven.
 
     Args:
         agents: Whose runs. A run knows its agent by name, so names must differ.
-        store: Where they are; the first agent's store unless given.
+        programs: The same of programs without a model.
+        store: Where they are; the first agent's store, or program's, unless given.
         concurrency: How many are driven at once.
 
     Raises:
-        ConfigError: No agent is given, two share a name, or there is no store.
+        ConfigError: No agent or program is given, two share a name, or there is no store.
         LogError: The store could not say which runs there are.
     """
     return await durable.recover(
-        agents, _store_of(agents, store), Recovery(concurrency=concurrency)
+        agents,
+        _store_of((*agents, *programs), store),
+        Recovery(concurrency=concurrency),
+        programs=programs,
     )
 
 
 def recovering(
     *agents: Agent[Any],
+    programs: Sequence[Program[Any]] = (),
     store: str | Store = "",
     every: float = DEFAULT_EVERY,
     concurrency: int = DEFAULT_CONCURRENCY,
@@ -440,25 +447,32 @@ def recovering(
 
     Args:
         agents: Whose runs. A run knows its agent by name, so names must differ.
-        store: Where they are; the first agent's store unless given.
+        programs: The same of programs without a model.
+        store: Where they are; the first agent's store, or program's, unless given.
         every: Seconds between two looks. A run that failed is tried again after a growing pause.
         concurrency: How many are driven at once.
         on_recovered: Hears of each run that was driven.
 
     Raises:
-        ConfigError: No agent is given, two share a name, or there is no store.
+        ConfigError: No agent or program is given, two share a name, or there is no store.
     """
     recovery = Recovery(concurrency=concurrency, on_recovered=on_recovered)
-    return Recovering(agents, _store_of(agents, store), every=every, recovery=recovery)
+    return Recovering(
+        agents,
+        _store_of((*agents, *programs), store),
+        every=every,
+        recovery=recovery,
+        programs=programs,
+    )
 
 
-def _store_of(agents: Sequence[Agent[Any]], store: str | Store) -> Store:
-    if not agents:
-        raise ConfigError("name the agents whose runs are to be recovered")
-    url = store or agents[0].store
+def _store_of(drivers: Sequence[Agent[Any] | Program[Any]], store: str | Store) -> Store:
+    if not drivers:
+        raise ConfigError("name the agents or programs whose runs are to be recovered")
+    url = store or drivers[0].store
     if not url:
-        raise ConfigError("the agent has no store; give one")
-    return agents[0].opened(url)
+        raise ConfigError(f"{drivers[0].name!r} has no store; give one")
+    return drivers[0].opened(url)
 
 
 def _summary(listed: Listed) -> RunSummary:

@@ -247,7 +247,8 @@ def resolve(
 ) -> int:
     """Say what came of the halted CALL of RUN: its output, or that it never ran.
 
-    With --step, the same of one step of the call: its --value, or that it never ran.
+    With --step, the same of one step of the call: its --value, or that it never ran. A step of a
+    program is one of the empty CALL: ''.
     """
     gave, option = (value, "--value JSON") if step else (output, "--output TEXT")
     if (gave is None) != never_ran or (value is not None and not step):
@@ -272,8 +273,8 @@ def resolve(
         )
         becomes = "it runs again" if never_ran else "the model reads its output"
         if step:
-            becomes = "the call goes on"
-        return _say(f"{call} is resolved; {becomes} when {run} is driven")
+            becomes = "the call goes on" if call else "it goes on"
+        return _say(f"{call or run} is resolved; {becomes} when {run} is driven")
 
     return _with_runs(url, told)
 
@@ -345,13 +346,16 @@ def answer(
     reason: str,
     session: str,
 ) -> int:
-    """Answer the question KEY of CALL of RUN with a VALUE in JSON."""
+    """Answer the question KEY of CALL of RUN with a VALUE in JSON.
+
+    A program asks with an empty CALL: ''.
+    """
     del reason
     given = _json(value, "VALUE")
 
     async def told(desk: Desk) -> int:
         await desk.runs.answer(run, call, key, given, by=_who(by), session=session)
-        return _say(f"{call} has its answer; it goes on when {run} is driven")
+        return _say(f"{call or run} has its answer; it goes on when {run} is driven")
 
     return _with_runs(url, told)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -22,15 +22,16 @@ from perdure.durable.messages import (
     Told,
     decode_told,
 )
-from perdure.durable.state import CHILD, child_of
+from perdure.durable.state import CHILD, child_of, program_pending
 from perdure.errors import NoSession
 from perdure.log import Call, Session, Store
 from perdure.log.entries import LinkEntry
+from perdure.log.programs import program_work
 from perdure.log.recorded_calls import SUBSESSION
 from perdure.log.resuming import pending_of
 from perdure.log.status import is_halted
 from perdure.log.timeline import begin_words, wait_words
-from perdure.log.work import Wait
+from perdure.log.work import Wait, named_waits
 from perdure.loop import PendingCall
 from perdure.tools import ToolSet
 
@@ -130,6 +131,12 @@ def _pending(branch: Branch, sessions: Mapping[str, Session]) -> Iterator[Pendin
     """The calls without an output, those of a sub-agent behind the call that waits for it."""
     path, session = branch
     view = session.view()
+    for one in program_pending(session) if view.is_program else ():
+        yield msgspec.structs.replace(one, path=path)
+        for wait in named_waits(one.wait or {}):
+            child = sessions.get(wait.session)
+            if child is not None:
+                yield from _pending(Branch((*path, wait.name), child), sessions)
     for one in pending_of(view, session, ToolSet()):
         yield msgspec.structs.replace(one, path=path)
         child = sessions.get(child_of(view, one.call.call_id))
@@ -141,18 +148,48 @@ def _pending(branch: Branch, sessions: Mapping[str, Session]) -> Iterator[Pendin
 
 
 def _waiting(run_id: str, pending: PendingCall, session: Session, *, root: str) -> Waiting:
-    call = session.view().calls.open[pending.call.call_id]
     place = () if session.id == root else ("--session", session.id)
+    if not pending.call.call_id:
+        return _program_waiting(run_id, pending, session)
+    call = session.view().calls.open[pending.call.call_id]
     last = call.last_dispatch
     since = last.ts if last is not None else ""
     if call.state == "held":
         since = call.decisions[-1].ts
     waits = session.view().work.of(call.entry).open_waits
-    todo = tuple(
-        ("perdure", "runs", verb, run_id, *rest[:1], *place, *rest[1:])
-        for verb, *rest in _todo(call, waits)
-    )
+    todo = _commands(run_id, _todo(call, waits), place)
     return Waiting(pending, _why(call, waits), since, todo)
+
+
+def _commands(
+    run_id: str, todo: Iterable[tuple[str, ...]], place: tuple[str, ...] = ()
+) -> tuple[tuple[str, ...], ...]:
+    return tuple(
+        ("perdure", "runs", verb, run_id, *rest[:1], *place, *rest[1:]) for verb, *rest in todo
+    )
+
+
+def _program_waiting(run_id: str, pending: PendingCall, session: Session) -> Waiting:
+    """A program that waits or halts; commands name it by an empty call."""
+    view = session.view()
+    work = program_work(view.work)
+    end = view.drives.last.end if view.drives.last is not None else None
+    since = end.ts if end is not None else ""
+    if steps := sorted(work.halted_steps):
+        return Waiting(
+            pending, _unknown_steps(steps), since, _commands(run_id, _resolving("", steps))
+        )
+    why = "; ".join(
+        wait_words({"kind": one.begin.kind, "name": one.begin.name})
+        if one.begin.kind == CHILD
+        else begin_words(one.begin)
+        for one in work.open_waits
+    )
+    return Waiting(pending, why, since, _commands(run_id, _ending("", work.open_waits)))
+
+
+def _unknown_steps(steps: Iterable[str]) -> str:
+    return f"may have taken its step {', '.join(steps)}, and nobody knows what came of it"
 
 
 def _why(call: Call, waits: Sequence[Wait]) -> str:
@@ -164,8 +201,7 @@ def _why(call: Call, waits: Sequence[Wait]) -> str:
     if call.state == "held":
         return f"is held{reason}"
     if call.open_steps:
-        steps = ", ".join(sorted(call.open_steps))
-        return f"may have taken its step {steps}, and nobody knows what came of it"
+        return _unknown_steps(sorted(call.open_steps))
     if is_halted(call):
         return "may have run: it was dispatched, and nobody knows what came of it"
     if call.state == "in_flight":
@@ -182,22 +218,32 @@ def _todo(call: Call, waits: Sequence[Wait]) -> Iterator[tuple[str, ...]]:
         yield "approve", about
         yield "deny", about, "--reason", "TEXT"
     elif call.suspended:
-        for wait in waits:
-            if wait.begin.kind == "interrupt":
-                yield "answer", about, wait.begin.name, "JSON"
-            elif wait.begin.kind == "signal":
-                yield "signal", wait.begin.name, "JSON"
-            elif wait.begin.kind == "channel":
-                yield "send", wait.begin.name.rpartition("#")[0], "JSON", "--key", "KEY"
+        yield from _ending(about, waits)
     elif call.open_steps:
-        for step in sorted(call.open_steps):
-            yield "resolve", about, "--step", step, "--value", "JSON"
-            yield "resolve", about, "--step", step, "--never-ran", "--min-age", "SECONDS"
+        yield from _resolving(about, sorted(call.open_steps))
     elif is_halted(call):
         last = call.last_dispatch
         needs_age = last is not None and last.lasts is None
         yield "resolve", about, "--output", "TEXT"
         yield ("resolve", about, "--never-ran", *(("--min-age", "SECONDS") if needs_age else ()))
+
+
+def _ending(about: str, waits: Iterable[Wait]) -> Iterator[tuple[str, ...]]:
+    """What ends waits."""
+    for wait in waits:
+        if wait.begin.kind == "interrupt":
+            yield "answer", about, wait.begin.name, "JSON"
+        elif wait.begin.kind == "signal":
+            yield "signal", wait.begin.name, "JSON"
+        elif wait.begin.kind == "channel":
+            yield "send", wait.begin.name.rpartition("#")[0], "JSON", "--key", "KEY"
+
+
+def _resolving(about: str, steps: Iterable[str]) -> Iterator[tuple[str, ...]]:
+    """What says of steps what came of them."""
+    for step in steps:
+        yield "resolve", about, "--step", step, "--value", "JSON"
+        yield "resolve", about, "--step", step, "--never-ran", "--min-age", "SECONDS"
 
 
 def _with_told(one: Waiting, inbox: Sequence[Waits]) -> Waiting:

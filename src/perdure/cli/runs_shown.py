@@ -185,6 +185,8 @@ def _waiting_lines(one: Waiting, now: int) -> list[Text]:
         Text.assemble("  ", (_led(one.call.path), "dim"), (one_line(call.call_id), "bold"), "  "),
         Text(f"    {one_line(one.why)}"),
     ]
+    if not call.call_id:  # the program itself, which has a name alone
+        lines[0] = Text("  ")
     lines[0].append(one_line(f"{call.name} {one.call.arguments or call.arguments}")[:CLIP])
     if since:
         lines.append(Text(f"    {since}{effect}", "dim"))

@@ -7,6 +7,10 @@ turns into one entry. A call is *halted* when it may have run, must not run agai
 said what came of it; to say so is to *resolve* it. A run is *over* when an entry closes it.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from perdure.durable.agents import run_agent
 from perdure.durable.byid import Ran, go_on_with, run_by_id
 from perdure.durable.channels import Received, ack, receive
 from perdure.durable.children import AgentTool
@@ -40,6 +44,9 @@ from perdure.durable.telling import (
     tell_step,
 )
 from perdure.durable.waits import interrupt, sleep, sleep_until, wait_for
+
+if TYPE_CHECKING:
+    from perdure.programs import run as run
 
 __all__ = [
     "DEFAULT_CONCURRENCY",
@@ -76,6 +83,8 @@ __all__ = [
     "recorded_calls",
     "recover",
     "replay_model",
+    "run",
+    "run_agent",
     "run_by_id",
     "sleep",
     "sleep_until",
@@ -94,3 +103,11 @@ __all__ = [
     "wait_for",
     "waiting_calls",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """`run` is the face's: it opens stores, which this layer does not know."""
+    if name != "run":
+        raise AttributeError(f"module 'perdure.durable' has no attribute {name!r}")
+    found: object = import_module("perdure.programs").run
+    return found

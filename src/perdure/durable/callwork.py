@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 from perdure.errors import ConfigError
 from perdure.log import Draft, Recording
 from perdure.log.entries import Json
+from perdure.log.programs import OWN
 from perdure.log.recorder import Recorder
 from perdure.log.work import CallWork
 from perdure.loop import LoopPort
@@ -24,8 +25,35 @@ step_now: ContextVar[str] = ContextVar("perdure_step", default="")
 """The step that is being taken; empty outside of one."""
 
 
+class ProgramPort:
+    """What stands behind the handle of a program, as a `LoopPort` does behind that of a call."""
+
+    def __init__(self, recording: Recording) -> None:
+        self.recording = recording
+        self._attended: set[asyncio.Future[object]] = set()
+
+    @property
+    def fence(self) -> str:
+        """The fence of the driver."""
+        return self.recording.lease.fence.nonce
+
+    async def write_record(self, call: Call, namespace: str, data: object) -> None:
+        """Write a record of the program's own."""
+        await self.recording.write_record(call, namespace, data)
+
+    def attend(self, work: asyncio.Future[object]) -> None:
+        """Wait for work of the program before it is judged, whatever becomes of it."""
+        self._attended.add(work)
+        work.add_done_callback(self._attended.discard)
+
+    async def close(self) -> None:
+        """The program has ended: wait for what it left running."""
+        while self._attended:
+            await asyncio.wait(set(self._attended))
+
+
 class Recorded:
-    """The work of one call, on the record of its drive."""
+    """The work of one call, or of a program, on the record of its drive."""
 
     def __init__(self, call: Call, recording: Recording, target: str) -> None:
         self.call = call
@@ -34,6 +62,8 @@ class Recorded:
         self.running: dict[str, asyncio.Task[object]] = {}
         self.calls: dict[str, int] = {}
         """How many calls it has made, by tool."""
+        self.agents: dict[str, Json] = {}
+        """What the agents of a program that wait are waiting for, by name."""
         self.receives: dict[str, int] = {}
         """How often it has received, by channel."""
 
@@ -43,8 +73,9 @@ class Recorded:
         return self.recording.view.work.of(self.target)
 
     async def write(self, kind: str, body: Json) -> None:
-        """Write an entry about the call, durably."""
-        named = {"call_id": self.call.id, "target": self.target, **body}
+        """Write an entry about the call, durably; what a program does names no call (LOG 5.5)."""
+        own: Json = {"call_id": self.call.id, "target": self.target} if self.target else {}
+        named = {**own, **body}
         await self.recording.append(Draft(kind, {n: v for n, v in named.items() if v is not None}))
 
     async def settle(self) -> None:
@@ -65,16 +96,30 @@ def recorded_now() -> Recorded | None:
     call = current_call()
     if call in _works:
         return _works[call]
-    port = call.port
-    ledger = port.ledger if isinstance(port, LoopPort) else None
-    recording = ledger.recording if isinstance(ledger, Recorder) else None
+    recording = recording_of(call)
     if recording is None:
         return None
+    if isinstance(call.port, ProgramPort):
+        _works[call] = Recorded(call, recording, OWN)
+        return _works[call]
     made = recording.view.calls.named(call.id)
     if made is None:  # a nested call, which is the work of the call that makes it
         return None
     _works[call] = Recorded(call, recording, made.entry)
     return _works[call]
+
+
+def recording_of(call: Call) -> Recording | None:
+    """What the drive that runs a call is written to; None where nothing is recorded.
+
+    Raises:
+        CallEnded: The call has ended.
+    """
+    port = call.port
+    if isinstance(port, ProgramPort):
+        return port.recording
+    ledger = port.ledger if isinstance(port, LoopPort) else None
+    return ledger.recording if isinstance(ledger, Recorder) else None
 
 
 def check_name(name: object, what: str) -> None:

@@ -13,6 +13,7 @@ import contextlib
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from perdure.durable.callwork import recording_of
 from perdure.durable.driven import Driven
 from perdure.durable.driver import Control, Driving, drive_until_rest
 from perdure.durable.state import CHILD, CUT, RunState, read_run, state_of, waiting_calls
@@ -35,10 +36,9 @@ from perdure.log.entries import Json
 from perdure.log.environment import env_of
 from perdure.log.ids import ParentRef
 from perdure.log.recorded_bodies import input_draft
-from perdure.log.recorder import Recorder
 from perdure.log.timestamps import timestamp
 from perdure.log.writing import salted, seal
-from perdure.loop import LoopPort, Opening, Transcript
+from perdure.loop import Opening, Transcript
 from perdure.tools import Call, ToolResult, parse_arguments
 from perdure.tools.effect import Effect
 from perdure.tools.tool import check_name
@@ -92,7 +92,7 @@ class AgentTool:
             ToolError: The agent failed, or was stopped before it had one.
             Suspend: It waits for somebody, or for a time.
         """
-        recording = _recording_of(call)
+        recording = recording_of(call)
         if recording is None:
             return await self._in_memory(call)
         try:
@@ -235,13 +235,6 @@ class AgentTool:
         await _give_up(child, state.status)
         why = state.cause or (str(error) if error is not None else state.status)
         raise ToolError(f"agent {self.name!r} gave no answer: {why}")
-
-
-def _recording_of(call: Call) -> Recording | None:
-    """What the drive that runs a call is written to."""
-    port = call.port
-    ledger = port.ledger if isinstance(port, LoopPort) else None
-    return ledger.recording if isinstance(ledger, Recorder) else None
 
 
 def _decided_again(parent: View, call_id: str) -> str:

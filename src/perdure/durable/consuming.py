@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Raw
@@ -30,7 +31,9 @@ from perdure.durable.replies import fault_in
 from perdure.log import Call, Draft, Message, View
 from perdure.log.context import item_of
 from perdure.log.entries import MESSAGE, ItemEntry, Json
+from perdure.log.programs import OWN, program_work
 from perdure.log.timestamps import wall_of
+from perdure.log.work import CallWork
 from perdure.loop import Answer, Provenance, answer_with, approve, deny
 from perdure.tools import arguments_digest
 from perdure.wire import FunctionCallOutput
@@ -237,6 +240,23 @@ def _was_answered(call: Call, reason: str) -> bool:
 # --- steps and waits -----------------------------------------------------------------------------
 
 
+class Working(NamedTuple):
+    """What has steps and waits: a call, or a program."""
+
+    call_id: str
+    """Empty for a program."""
+    target: str
+    work: CallWork
+
+
+def working(view: View, call_id: str) -> Working | None:
+    """The steps and waits of a call that is open, or, for an empty id, of the program."""
+    if not call_id and view.is_program:
+        return Working("", OWN, program_work(view.work))
+    call = view.calls.open.get(call_id)
+    return Working(call.call_id, call.entry, view.work.of(call.entry)) if call is not None else None
+
+
 def _signal(view: View, message: Message, told: Signal, taken: Taken) -> str:
     if told.name in view.work.signals:
         return f"the signal {told.name!r} came before"
@@ -259,16 +279,16 @@ def _sent(view: View, message: Message, told: Sent, taken: Taken) -> str:
 
 
 def _reply(view: View, message: Message, told: Reply, taken: Taken) -> str:
-    call = view.calls.open.get(told.call_id)
-    waits = view.work.of(call.entry).open_waits if call is not None else []
+    found = working(view, told.call_id)
+    waits = found.work.open_waits if found is not None else []
     begin = next((one.begin for one in waits if one.begin.id == told.begin), None)
-    if call is None or begin is None:
+    if found is None or begin is None:
         return f"call {told.call_id!r} does not wait for this answer any more"
     if fault := fault_in(begin, bytes(told.value).decode()):
         return fault
     body: Json = {
-        "call_id": call.call_id,
-        "target": call.entry,
+        "call_id": found.call_id,
+        "target": found.target,
         "phase": "end",
         "kind": begin.kind,
         "name": begin.name,
@@ -282,15 +302,15 @@ def _reply(view: View, message: Message, told: Reply, taken: Taken) -> str:
 
 def _resolved_step(authority: Authority, message: Message, told: Resolve, taken: Taken) -> str:
     view = authority.view
-    call = view.calls.open.get(told.call_id)
-    step = view.work.of(call.entry).steps.get(told.step) if call is not None else None
-    if call is None or step is None or not step.is_open or step.start is None:
+    found = working(view, told.call_id)
+    step = found.work.steps.get(told.step) if found is not None else None
+    if found is None or step is None or not step.is_open or step.start is None:
         return f"step {told.step!r} of call {told.call_id!r} is not halted"
     if step.start.id != told.dispatch:
         return f"step {told.step!r} of call {told.call_id!r} was taken again since"
     body: Json = {
-        "call_id": call.call_id,
-        "target": call.entry,
+        "call_id": found.call_id,
+        "target": found.target,
         "phase": "end" if told.output is not None else "void",
         "name": told.step,
         "effect": step.start.effect,

@@ -11,16 +11,33 @@ from perdure.log.environment import EnvSource
 from perdure.loop import (
     Broadcast,
     CallIds,
-    DriveHandle,
     Items,
     Limits,
     Opening,
     PendingCall,
+    RunEnd,
     Transcript,
     Trigger,
 )
 from perdure.tools import Tool, ToolSet
 from perdure.wire import Item
+
+
+class Handle(Protocol):
+    """A drive that was started. `perdure.loop.DriveHandle` is one."""
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended."""
+        ...
+
+    def abort(self, cause: BaseException | str = ...) -> None:
+        """Ask it to stop. The first cause stands."""
+        ...
+
+    async def wait(self) -> RunEnd:
+        """Wait for it to end; a waiter that is cancelled aborts it."""
+        ...
 
 
 class Driven(Protocol):
@@ -91,7 +108,7 @@ class Driven(Protocol):
         pending: Sequence[PendingCall] = (),
         recording: Recording | None = None,
         limits: Limits | None = None,
-    ) -> DriveHandle:
+    ) -> Handle:
         """Start a drive.
 
         Raises:

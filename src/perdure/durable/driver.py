@@ -14,7 +14,7 @@ from typing import Literal, Protocol, TypeAlias
 
 from perdure.durable.cancelling import cancel_children, cancel_run
 from perdure.durable.consuming import Authority, Taken, consume
-from perdure.durable.driven import Driven
+from perdure.durable.driven import Driven, Handle
 from perdure.durable.late import late_sink, report_unrecorded
 from perdure.durable.leftovers import refuse_leftovers
 from perdure.durable.plan import Close, Drive, Outlook, Rest, limits_left, plan
@@ -22,7 +22,7 @@ from perdure.durable.readiness import ready_calls
 from perdure.durable.reconciling import reconcile
 from perdure.errors import FenceLost, LeaseExpired, StaleVersion
 from perdure.log import Draft, Recording, Session
-from perdure.loop import Broadcast, DriveHandle, Limits, Opening, RunEnd, Trigger
+from perdure.loop import Broadcast, Limits, Opening, RunEnd, Trigger
 
 POLL = 1.0
 """Seconds between two looks for a stop while a drive runs."""
@@ -80,7 +80,7 @@ class Control:
 
     def __init__(self) -> None:
         self.cause: BaseException | str | None = None
-        self.handle: DriveHandle | None = None
+        self.handle: Handle | None = None
         """The drive that runs, or ran last."""
 
     def abort(self, cause: BaseException | str = "aborted") -> None:
@@ -182,6 +182,11 @@ def _authority(driven: Driven, recording: Recording) -> Authority:
 
 async def _outlook(driven: Driven, recording: Recording, begun: int) -> Outlook:
     tools = await driven.tools_now()
+    now = driven.clock.wall()
+
+    def is_ours(entry: str) -> bool:
+        return recording.session.place(entry) >= begun
+
     return Outlook(
         session=recording.session,
         view=recording.view,
@@ -189,13 +194,7 @@ async def _outlook(driven: Driven, recording: Recording, begun: int) -> Outlook:
         limits=Limits(driven.max_turns, driven.max_seconds),
         begun=begun,
         correction=driven.correction(recording.transcript.snapshot()),
-        ready=await ready_calls(
-            recording.store,
-            recording.view,
-            tools,
-            driven.clock.wall(),
-            lambda entry: recording.session.place(entry) >= begun,
-        ),
+        ready=await ready_calls(recording.store, recording.view, tools, now, is_ours),
     )
 
 
@@ -238,7 +237,7 @@ async def _drive(
 
 
 @contextlib.asynccontextmanager
-async def _watching(recording: Recording, handle: DriveHandle, poll: float) -> AsyncGenerator[None]:
+async def _watching(recording: Recording, handle: Handle, poll: float) -> AsyncGenerator[None]:
     """Stop the drive when a stop is put, or when the lease is not safe any more (LOG 2.3)."""
     task = asyncio.get_running_loop().create_task(
         _watch(recording, handle, poll), name=f"perdure-watch-{recording.session.id}"
@@ -256,7 +255,7 @@ async def _watching(recording: Recording, handle: DriveHandle, poll: float) -> A
         await asyncio.wait([task])
 
 
-async def _watch(recording: Recording, handle: DriveHandle, poll: float) -> None:
+async def _watch(recording: Recording, handle: Handle, poll: float) -> None:
     while not handle.done:
         await asyncio.sleep(poll)
         if not recording.held.is_safe():

@@ -13,6 +13,7 @@ from typing import TypeAlias
 from perdure.durable.consuming import LIMITS
 from perdure.log import Call, Session, View
 from perdure.log.entries import ItemEntry, ResponseEntry, RetryEntry, RunEntry
+from perdure.log.programs import OWN, program_wait, program_work
 from perdure.log.resuming import replay_answers, run_again
 from perdure.log.status import Paused, paused_status, was_cut
 from perdure.log.timestamps import wall_of
@@ -86,10 +87,21 @@ def plan(outlook: Outlook, given: Mapping[str, Answer]) -> Step:
     view = outlook.view
     if view.closed is not None:
         return Rest(view.closed.status, view.closed.cause)
+    if view.is_program:
+        return _program(outlook)
     if view.calls.open:
         answers = _answers(outlook, given)
         return Drive(Opening(answers=answers)) if answers else Rest(paused(outlook))
     return _after_the_last(outlook)
+
+
+def _program(outlook: Outlook) -> Step:
+    """A program runs, from its top, unless it halts or what it waits for has not come."""
+    view = outlook.view
+    waits = bool(program_wait(view.drives)) and OWN not in outlook.ready
+    if program_work(view.work).halted_steps:
+        return Rest("halted")
+    return Rest(view.status) if waits and view.drives.open is None else Drive(Opening())
 
 
 def _answers(outlook: Outlook, given: Mapping[str, Answer]) -> tuple[Answer, ...]:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import cast
 
 from perdure.durable.driven import Driven, SubAgent
 from perdure.durable.plan import Outlook, Rest, plan
-from perdure.durable.state import CUT, child_of, read_run
+from perdure.durable.state import CHILD, CUT, child_of, read_run
 from perdure.errors import NoSession
 from perdure.log import Call, Store, View
-from perdure.log.entries import Json
-from perdure.log.work import Wait
+from perdure.log.programs import OWN, program_wait, program_work
+from perdure.log.work import Wait, named_waits
 from perdure.loop import Limits
 from perdure.tools import ToolSet, unwrap
 
@@ -27,7 +26,7 @@ async def ready_calls(
     now: int,
     is_ours: Callable[[str], bool] = _never,
 ) -> frozenset[str]:
-    """The suspended calls of a view that may enter their tools again.
+    """The suspended calls of a view that may enter their tools again; `OWN` for a program.
 
     Args:
         store: Where the sessions of sub-agents are.
@@ -37,6 +36,9 @@ async def ready_calls(
         is_ours: Whether the driver that asks wrote an entry. A sub-agent that it saw cut is for the
             next one: what cut it, a store that fails, say, would cut it again.
     """
+    if view.is_program:
+        come = await program_has_come(store, view, now, is_ours)
+        return frozenset({OWN}) if come else frozenset()
     ready: set[str] = set()
     for call in view.calls.open.values():
         if call.wait.get(CUT) and is_ours(call.decisions[-1].id):
@@ -55,21 +57,42 @@ async def ready_calls(
 def has_come(view: View, call: Call, now: int) -> bool:
     """Whether one of the waits that a call was suspended with is over, so that it may go on."""
     waits = view.work.of(call.entry).waits
-    named = call.wait.get("waits")
-    for one in cast("list[Json]", named) if isinstance(named, list) else []:
-        wait = waits.get((str(one.get("kind")), str(one.get("name"))))
-        if wait is not None and _is_over(view, wait, now):
+    found = (waits.get((one.kind, one.name)) for one in named_waits(call.wait))
+    return any(wait is not None and _is_over(view, wait, now) for wait in found)
+
+
+async def program_has_come(
+    store: Store, view: View, now: int, is_ours: Callable[[str], bool] = _never
+) -> bool:
+    """Whether a program that is suspended may go on: a wait is over, or an agent of it goes on."""
+    told = view.drives.last.told if view.drives.last is not None else None
+    waits = program_work(view.work).waits
+    for one in named_waits(program_wait(view.drives)):
+        wait = waits.get((one.kind, one.name))
+        if wait is not None and wait.end is None and one.kind == CHILD:
+            if one.cut and told is not None and is_ours(told.id):
+                continue  # what cut it just now would cut it again: it is for the next driver
+            if (one.due is not None and one.due <= now) or await _has_news(store, one.session):
+                return True
+        elif wait is not None and _is_over(view, wait, now):
             return True
     return False
 
 
-def _is_over(view: View, wait: Wait, now: int) -> bool:
-    begin = wait.begin
-    if wait.end is not None or (begin.due is not None and begin.due <= now):
+async def _has_news(store: Store, child: str) -> bool:
+    """Whether something happened to the session of an agent since it was left waiting."""
+    if await store.unconsumed(child):
         return True
-    if begin.kind == "channel":
-        return view.work.first_of(begin.name.rpartition("#")[0]) is not None
-    return begin.kind == "signal" and begin.name in view.work.signals
+    try:
+        view = (await read_run(store, child)).view()
+    except NoSession:
+        return True
+    return view.closed is not None or view.drives.open is not None
+
+
+def _is_over(view: View, wait: Wait, now: int) -> bool:
+    due = wait.begin.due
+    return (due is not None and due <= now) or view.work.is_over(wait)
 
 
 async def _is_ready(store: Store, child: str, driven: Driven) -> bool:

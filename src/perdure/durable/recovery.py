@@ -49,6 +49,13 @@ class Recovered(NamedTuple):
     """What its last drive failed with, or what kept it from being driven."""
 
 
+class Name(NamedTuple):
+    """By what a run knows who drives it."""
+
+    name: str
+    is_program: bool
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
     """How runs are recovered."""
@@ -63,12 +70,17 @@ class Recovery:
 
 
 async def recover(
-    agents: Sequence[Driven], store: Store, recovery: Recovery | None = None
+    agents: Sequence[Driven],
+    store: Store,
+    recovery: Recovery | None = None,
+    *,
+    programs: Sequence[Driven] = (),
 ) -> list[Recovered]:
-    """Drive every run of these agents that wants a driver and has none, once.
+    """Drive every run of these agents and programs that wants a driver and has none, once.
 
     Args:
         agents: Whose runs; a run knows its agent by name.
+        programs: The same of programs without a model.
         store: Where they are.
         recovery: How.
 
@@ -78,7 +90,7 @@ async def recover(
     """
     found: list[Recovered] = []
     failure: PerdureError | None = None
-    looking = _Looking(_by_name(agents), store, recovery or Recovery(), found.append)
+    looking = _Looking(_by_name(agents, programs), store, recovery or Recovery(), found.append)
     async with asyncio.TaskGroup() as group:
         try:
             await looking.look(group)
@@ -97,6 +109,7 @@ class Recovering:
         store: Where they are.
         every: Seconds between two looks.
         recovery: How.
+        programs: Programs without a model whose runs are recovered too.
 
     Raises:
         ConfigError: Two agents share a name, or `every` is not positive.
@@ -109,11 +122,12 @@ class Recovering:
         *,
         every: float = DEFAULT_EVERY,
         recovery: Recovery | None = None,
+        programs: Sequence[Driven] = (),
     ) -> None:
         if not every > 0:
             raise ConfigError(f"every must be a positive number of seconds, got {every!r}")
         self._every = every
-        self._looking = _Looking(_by_name(agents), store, recovery or Recovery())
+        self._looking = _Looking(_by_name(agents, programs), store, recovery or Recovery())
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -172,7 +186,7 @@ class _Looking:
 
     def __init__(
         self,
-        agents: Mapping[str, Driven],
+        agents: Mapping[Name, Driven],
         store: Store,
         recovery: Recovery,
         tell: Callable[[Recovered], None] = _nobody,
@@ -206,7 +220,7 @@ class _Looking:
     async def _wanting(self) -> AsyncIterator[tuple[Session, Driven]]:
         seen: set[str] = set()
         async for session, header in self._candidates():
-            driven = self._agents.get(header.agent)
+            driven = self._agents.get(Name(header.agent, header.is_program))
             known = session in seen or session in self._controls
             if known or driven is None or not self._failures.may_try(session):
                 continue
@@ -271,10 +285,14 @@ def _is_stuck(state: RunState, now: int) -> bool:
     return state.status in UNFINISHED or (state.due is not None and state.due <= now)
 
 
-def _by_name(agents: Sequence[Driven]) -> dict[str, Driven]:
-    found: dict[str, Driven] = {}
-    for agent in agents:
-        if agent.name in found:
-            raise ConfigError(f"two agents are named {agent.name!r}; a run knows its agent by name")
-        found[agent.name] = agent
+def _by_name(agents: Sequence[Driven], programs: Sequence[Driven]) -> dict[Name, Driven]:
+    found: dict[Name, Driven] = {}
+    named = [(Name(one.name, is_program=False), one) for one in agents]
+    for name, one in (*named, *((Name(one.name, is_program=True), one) for one in programs)):
+        if name in found:
+            what = "programs" if name.is_program else "agents"
+            raise ConfigError(
+                f"two {what} are named {name.name!r}; a run knows its own by name: rename one"
+            )
+        found[name] = one
     return found

@@ -11,6 +11,7 @@ from perdure.log import Draft, RunIdentity, Session, Store, Summary, new_header,
 from perdure.log.context import item_of
 from perdure.log.entries import AnyEntry, CustomEntry, ItemEntry, RunEntry
 from perdure.log.environment import cwd_of
+from perdure.log.header import PROGRAM
 from perdure.log.inputs import is_same_input
 from perdure.log.recorded_bodies import input_draft
 from perdure.log.timestamps import timestamp
@@ -73,7 +74,7 @@ async def begin_run(
         await store.create(header, name=run_id, batch=entries, summary=summary)
     except NameTaken as taken:
         session = await read_run(store, taken.session)
-        _check_same(session, run_id, kind, prompts)
+        _check_same(session, run_id, kind, driven.name, prompts)
         return session
     session = Session(header)
     for entry in entries:
@@ -90,12 +91,16 @@ def _sealed(drafts: Sequence[Draft], driven: Driven) -> tuple[AnyEntry, ...]:
     return tuple(entries)
 
 
-def _check_same(session: Session, run_id: str, kind: str, prompts: Sequence[Item | Hidden]) -> None:
+def _check_same(
+    session: Session, run_id: str, kind: str, name: str, prompts: Sequence[Item | Hidden]
+) -> None:
     run = session.header.run
     if run is None:
         raise RunMismatch(run_id, "is the name of a session that is no run")
     if run.kind != kind:
         raise RunMismatch(run_id, f"is of the kind {run.kind!r}, not {kind!r}")
+    if kind == PROGRAM and session.header.agent != name:
+        raise RunMismatch(run_id, f"is of the program {session.header.agent!r}, not {name!r}")
     if not is_same_input(input_of(session), [unhide(one)[0] for one in prompts]):
         raise RunMismatch(run_id, "was begun with another input")
 

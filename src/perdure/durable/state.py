@@ -9,16 +9,19 @@ import msgspec
 
 from perdure.errors import NoRun, NoSession
 from perdure.log import Session, Spend, View, read_lines
-from perdure.log.entries import ResponseEntry
+from perdure.log.context import item_of
+from perdure.log.entries import ItemEntry, ResponseEntry
 from perdure.log.origins import origins_of
+from perdure.log.programs import program_wait, program_work
 from perdure.log.resuming import pending_of, recorded_items
 from perdure.log.spend import usage_of
 from perdure.log.store import Filters, Store
+from perdure.log.work import named_waits
 from perdure.loop import PendingCall
 from perdure.loop.events import answer_in
 from perdure.loop.usage import NO_USAGE
 from perdure.tools import ToolSet
-from perdure.wire import Item, Usage
+from perdure.wire import FunctionCall, Item, Message, Usage
 
 NO_ANSWER = frozenset({"length", "content_filter", "guard"})
 """Causes of a stop after which the model's last word is no answer."""
@@ -43,7 +46,7 @@ class RunState:
         agent: The name of the agent it is driven by.
         status: How it stands; `idle` if nobody has driven it yet.
         cause: What stopped or cancelled it, or what it failed with.
-        text: The answer, if there is one.
+        text: The answer, if there is one; of a program, what it returned, as JSON.
         items: The transcript, the input first.
         pending: The calls that wait, those of sub-agents in their place.
         turns: How many model calls it took.
@@ -108,7 +111,7 @@ def state_of(session: Session, pending: Sequence[PendingCall], status: str = "")
         agent=header.agent,
         status=status or view.status,
         cause=cause,
-        text="" if cause in NO_ANSWER else answer_in(items),
+        text=_answer(view, items, cause),
         items=items,
         pending=tuple(pending),
         turns=len(responses),
@@ -117,6 +120,12 @@ def state_of(session: Session, pending: Sequence[PendingCall], status: str = "")
         created_at=header.created_at,
         due=view.due,
     )
+
+
+def _answer(view: View, items: Sequence[Item], cause: str) -> str:
+    if view.is_program:
+        return bytes(view.closed.result).decode() if view.closed is not None else ""
+    return "" if cause in NO_ANSWER else answer_in(items)
 
 
 def cause_of(view: View) -> str:
@@ -145,6 +154,12 @@ async def _waiting(
 ) -> tuple[PendingCall, ...]:
     found: list[PendingCall] = []
     view = session.view()
+    if view.is_program:
+        found += program_pending(session)
+        for wait in named_waits(program_wait(view.drives)) if found else ():
+            if wait.session:
+                found += await _below(store, wait.session, (*path, wait.name))
+        return tuple(found)
     for one in pending_of(view, session, tools):
         found.append(msgspec.structs.replace(one, path=path))
         child = child_of(view, one.call.call_id)
@@ -152,6 +167,29 @@ async def _waiting(
             below = (*path, one.call.call_id)
             found += await _below(store, child, below)
     return tuple(found)
+
+
+def program_pending(session: Session) -> tuple[PendingCall, ...]:
+    """What a program waits for or halts on, as a call without an id; nothing if it does neither."""
+    view = session.view()
+    status = view.status
+    if status not in ("halted", "input_required", "suspended"):
+        return ()
+    steps = program_work(view.work).halted_steps
+    first = next((entry.item for entry in view.path if isinstance(entry, ItemEntry)), None)
+    given = item_of(first) if first is not None else None
+    arguments = given.text if isinstance(given, Message) else ""
+    call = FunctionCall(call_id="", name=session.header.agent, arguments=arguments)
+    return (
+        PendingCall(
+            call=call,
+            reason="unknown" if steps else "suspended",
+            effect="idempotent",
+            idempotency_key=session.id,
+            wait=program_wait(view.drives) or None,
+            session=session.id,
+        ),
+    )
 
 
 async def _below(store: Store, child: str, path: tuple[str, ...]) -> tuple[PendingCall, ...]:

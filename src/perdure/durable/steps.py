@@ -16,7 +16,7 @@ from typing import Any, TypeAlias, TypeVar, cast, overload
 import msgspec
 from msgspec import Raw
 
-from perdure.durable.callwork import Recorded, check_name, recorded_now, step_now
+from perdure.durable.callwork import ProgramPort, Recorded, check_name, recorded_now, step_now
 from perdure.errors import ConfigError, OutcomeUnknown, StepFailed, ToolError
 from perdure.log.entries import Json, StepEntry
 from perdure.loop import LoopPort
@@ -194,7 +194,7 @@ async def _step(recorded: Recorded, planned: _Planned) -> object:
     recorded.running[name] = task
     task.add_done_callback(lambda _: recorded.running.pop(name, None))
     port = recorded.call.port
-    if isinstance(port, LoopPort):
+    if isinstance(port, LoopPort | ProgramPort):
         port.attend(task)
     try:
         return await asyncio.shield(task)

@@ -21,6 +21,7 @@ from perdure.durable.consuming import (
     no_retry,
     not_halted,
     too_young,
+    working,
 )
 from perdure.durable.messages import (
     Approve,
@@ -53,6 +54,7 @@ from perdure.errors import (
 from perdure.log import Call, Session, Store, View, go_on
 from perdure.log.context import item_of
 from perdure.log.entries import ItemEntry
+from perdure.log.header import PROGRAM
 from perdure.log.timestamps import wall_of
 from perdure.tools import arguments_digest, parse_arguments
 from perdure.tools.result import json_text
@@ -213,8 +215,8 @@ async def tell_step(
     """
     least = _age(min_age)
     session, view = await _open(store, target)
-    call = view.calls.open.get(target.call_id)
-    taken = view.work.of(call.entry).steps.get(step) if call is not None else None
+    found = working(view, target.call_id)
+    taken = found.work.steps.get(step) if found is not None else None
     if taken is None or not taken.is_open or taken.start is None:
         raise NotHalted(target.run_id, target.call_id, f"step {step!r} is not open")
     if never_ran:
@@ -292,10 +294,9 @@ async def tell_reply(store: Store, target: Target, said: Said, key: str, value: 
         ToolError: The value is not JSON.
     """
     session, view = await _open(store, target)
-    call = view.calls.open.get(target.call_id)
-    waits = view.work.of(call.entry).waits if call is not None else {}
-    wait = waits.get(("interrupt", key))
-    if call is None or wait is None:
+    found = working(view, target.call_id)
+    wait = found.work.waits.get(("interrupt", key)) if found is not None else None
+    if wait is None:
         raise NotHeld(target.run_id, target.call_id, f"it does not ask {key!r}")
     if wait.end is not None:
         if bytes(wait.end.value) != _json(value):
@@ -352,6 +353,10 @@ async def tell_cancel(store: Store, run_id: str, said: Said, *, clock: Clock, id
     await _close_now(store, session.id, clock=clock, ids=ids)
 
 
+CLOSED_HERE = frozenset({"run", PROGRAM})
+"""The kinds of runs that are over when they are cancelled; others have to undo something."""
+
+
 async def _close_now(store: Store, session: str, *, clock: Clock, ids: Ids) -> None:
     """Close a run that waits to be cancelled, unless somebody drives it."""
     try:
@@ -359,7 +364,10 @@ async def _close_now(store: Store, session: str, *, clock: Clock, ids: Ids) -> N
     except Leased:
         return
     try:
-        if recording.session.header.run is None or recording.session.header.run.kind != "run":
+        if (
+            recording.session.header.run is None
+            or recording.session.header.run.kind not in CLOSED_HERE
+        ):
             return  # what has to be undone, its agent undoes
         messages = await store.unconsumed(session)
         authority = Authority(view=recording.view, now=clock.wall())

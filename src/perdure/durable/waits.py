@@ -15,8 +15,9 @@ from msgspec import Raw
 
 from perdure.clock import Clock, SystemClock
 from perdure.durable.callwork import Recorded, check_name, recorded_now, step_now
+from perdure.durable.state import CHILD
 from perdure.errors import ConfigError, Suspend
-from perdure.log.entries import Json
+from perdure.log.entries import Json, WaitEntry
 from perdure.log.work import Wait
 from perdure.loop import LoopPort
 from perdure.tools import Effect, current_call
@@ -196,14 +197,33 @@ async def suspend(recorded: Recorded, why: str) -> NoReturn:
     """
     await recorded.settle()
     recorded.call.suspend()
+    shown = _shown(recorded)
+    due = shown.get("due")
+    raise Suspend(why, wait=shown, due=due if isinstance(due, int) else None)
+
+
+def _shown(recorded: Recorded) -> Json:
+    """What a suspension says: all that has begun and not ended, and how the first of it waits."""
     begins = [wait.begin for wait in recorded.work.open_waits]
     begins.sort(key=lambda begin: begin.kind != "interrupt")
-    waits: list[Json] = [{"kind": begin.kind, "name": begin.name} for begin in begins]
+    waits = [_named(recorded, begin) for begin in begins]
     shown: Json = {**waits[0], "waits": waits}
     first = begins[0]
+    statuses = {str(wait.get("status", "")) for wait in waits}
     if first.kind == "interrupt":
-        shown |= {"prompt": first.prompt, "schema": first.schema, "status": "input_required"}
-    due = recorded.work.due
-    if due is not None:
-        shown["due"] = due
-    raise Suspend(why, wait=shown, due=due)
+        shown |= {"prompt": first.prompt, "schema": first.schema}
+        statuses.add("input_required")
+    status = next((one for one in ("halted", "input_required") if one in statuses), "")
+    dues = [due for wait in waits if isinstance(due := wait.get("due"), int)]
+    own = recorded.work.due
+    due = min(dues if own is None else [*dues, own], default=None)
+    return {
+        **shown,
+        **({"status": status} if status else {}),
+        **({"due": due} if due is not None else {}),
+    }
+
+
+def _named(recorded: Recorded, begin: WaitEntry) -> Json:
+    known = recorded.agents.get(begin.name, {}) if begin.kind == CHILD else {}
+    return {"kind": begin.kind, "name": begin.name, **known}

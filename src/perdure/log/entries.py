@@ -259,6 +259,8 @@ class EndEntry(Entry, frozen=True, kw_only=True, tag="perdure:end"):
     run_id: str = ""
     reason: str = ""
     cause: str = ""
+    wait: Json | None = field(default=None, name="perdure:wait")
+    """Of a drive of a program that a wait unwound: what it waits for (LOG 5.4)."""
 
 
 class OwedEntry(Entry, frozen=True, kw_only=True, tag="perdure:owed"):
@@ -278,6 +280,8 @@ class ClosedEntry(Entry, frozen=True, kw_only=True, tag="perdure:closed"):
     """What stopped or cancelled it, in a word or in words."""
     who: str = ""
     """Who cancelled it."""
+    result: Raw = Raw(b"")
+    """Of a program that is done: what it returned, as JSON."""
 
 
 class ResultEntry(Entry, frozen=True, kw_only=True, tag="perdure:result"):

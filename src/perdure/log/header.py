@@ -17,6 +17,9 @@ FORMAT = "agentsession/0.11"
 
 PAYLOAD = "openresponses/2026-04-24"
 
+PROGRAM = "program"
+"""The kind of a run that is a program without a model: its steps have no call (LOG 5.5)."""
+
 RECORDS = ("run", "dispatch", "decision", "queued")
 """The core record types that perdure always writes, so that their absence means something."""
 
@@ -68,6 +71,11 @@ class Header(Struct, frozen=True, kw_only=True):
     def legacy(self) -> bool:
         """Whether its entries have no hashes; they are migrated in memory, never in place."""
         return self.minor < _FIRST_HASHED_MINOR
+
+    @property
+    def is_program(self) -> bool:
+        """Whether it is the run of a program without a model."""
+        return self.run is not None and self.run.kind == PROGRAM
 
     @property
     def lease_root(self) -> str:

@@ -18,11 +18,12 @@ from perdure.log.entries import (
     InfoEntry,
     ResponseEntry,
 )
+from perdure.log.programs import program_due, program_status
 from perdure.log.queues import QueuesFold
 from perdure.log.requests import Rebuilt, TailFold, rebuild
 from perdure.log.spend import Spend, SpendFold
 from perdure.log.status import due_of, status_of
-from perdure.log.work import WorkFold
+from perdure.log.work import NOW, WorkFold
 
 
 class View:
@@ -35,10 +36,13 @@ class View:
         promised: bool = False,
         elsewhere: Elsewhere = nowhere,
         halts: bool = False,
+        is_program: bool = False,
     ) -> None:
         self._own = not base
         self._base = base
         self._halts = halts
+        self.is_program = is_program
+        """It is the run of a program, whose steps and waits belong to no call."""
         self._entries: list[AnyEntry] = []
         self._context = ContextFold()
         self._tail = TailFold()
@@ -109,12 +113,24 @@ class View:
 
     @property
     def status(self) -> str:
+        if self.is_program:
+            return program_status(self.drives, self.work, self.closed)
         return status_of(self.drives, self.calls, self.closed, halts=self._halts)
 
     @property
     def due(self) -> int | None:
         """When it wants to be driven, in nanoseconds since the Unix epoch."""
-        return None if self.closed is not None else due_of(self.calls)
+        if self.closed is not None:
+            return None
+        return program_due(self.drives, self.work) if self.is_program else self._due
+
+    @property
+    def _due(self) -> int | None:
+        """The same of calls: one whose wait is over, and that was not entered since, is due now."""
+        suspended = [call for call in self.calls.open.values() if call.suspended]
+        if any(self.work.has_come(call.entry, call.wait) for call in suspended):
+            return NOW
+        return due_of(self.calls)
 
     def request(self, entry: ResponseEntry) -> Rebuilt:
         """The request that `entry` answered, which is the leaf or comes next."""

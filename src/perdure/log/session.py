@@ -166,6 +166,7 @@ class Session:
             promised=self.header.promises("dispatch"),
             elsewhere=self.dispatches_of,
             halts=self.header.run is not None,
+            is_program=self.header.is_program,
         )
 
     def at(self, leaf: str | None = None) -> View:

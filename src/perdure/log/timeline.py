@@ -224,7 +224,8 @@ def _waits_for(wait: Json, due: object) -> str:
     until = f" until {day_and_time(due)}" if isinstance(due, int) else ""
     match kind:
         case "child":
-            return f"waits for its agent, which is {wait.get('status', 'busy')}"
+            agent = f"its agent {name}" if name else "its agent"
+            return f"waits for {agent}, which is {wait.get('status', 'busy')}"
         case "sleep":
             return f"sleeps{until} ({name})"
         case "signal":
@@ -283,7 +284,8 @@ def _outcome(entry: OutcomeEntry) -> str:
 def _of_runs(entry: AnyEntry) -> str:
     match entry:
         case EndEntry():
-            return f"end: {entry.reason}{_ref(entry.cause)}"
+            waits = f": it {wait_words(entry.wait)}" if entry.wait else ""
+            return f"end: {entry.reason}{_ref(entry.cause)}{waits}"
         case OwedEntry():
             return f"owed to the queues: {_count(len(entry.queued), 'input')}"
         case ClosedEntry():
@@ -317,13 +319,13 @@ def _of_calls(entry: AnyEntry) -> str:
             value = bytes(entry.value).decode()
             return f"message {entry.key} of {entry.channel}{_by(entry.who)}: {value}"
         case AckEntry():
-            return f"{entry.call_id} is done with message {entry.key} of {entry.channel}"
+            return f"{entry.call_id or 'it'} is done with message {entry.key} of {entry.channel}"
         case _:
             return entry.type
 
 
 def _step(entry: StepEntry) -> str:
-    of = f"step {entry.name} of {entry.call_id}"
+    of = f"step {entry.name} of {entry.call_id}" if entry.call_id else f"step {entry.name}"
     effect = f", effect {entry.effect}" if entry.effect else ""
     if entry.phase == "start":
         return f"{of} starts{effect}"
@@ -338,7 +340,7 @@ def _step(entry: StepEntry) -> str:
 
 
 def _waits(entry: WaitEntry) -> str:
-    call, name = entry.call_id, entry.name
+    call, name = entry.call_id or "it", entry.name
     if entry.phase == "begin":
         return f"{call} {begin_words(entry)}"
     value = bytes(entry.value).decode()
@@ -351,6 +353,10 @@ def _waits(entry: WaitEntry) -> str:
             return f"{call} has a message ({name})"
         case "timeout":
             return f"{call} waited in vain for the signal {name}"
+        case "answer" if entry.kind == "child":
+            return f"{call} has the answer of its agent {name}: {value}"
+        case "failed":
+            return f"{call} is told that its agent {name} failed: {value}"
         case "answer":
             return f"{call} is answered ({name}){_by(entry.who)}: {value}"
         case _:

@@ -7,15 +7,21 @@ call that enters its tool again finds it there.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple, cast
 
 from perdure.log.entries import (
     AckEntry,
     AnyEntry,
     ChannelEntry,
+    Json,
     SignalEntry,
     StepEntry,
     WaitEntry,
 )
+
+NOW = 0
+"""When something is due whose time has come, whatever the time is."""
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -51,6 +57,15 @@ class CallWork:
     """By kind and name."""
 
     @property
+    def halted_steps(self) -> list[str]:
+        """Its `once` steps that may have run, and nobody knows what came of them (LOG 5.5)."""
+        return [
+            name
+            for name, step in self.steps.items()
+            if step.is_open and step.start is not None and step.start.effect == "once"
+        ]
+
+    @property
     def open_waits(self) -> list[Wait]:
         """The waits that have begun and not ended."""
         return [wait for wait in self.waits.values() if wait.end is None]
@@ -60,6 +75,33 @@ class CallWork:
         """When the first of its open waits ends by itself."""
         dues = [wait.begin.due for wait in self.open_waits if wait.begin.due is not None]
         return min(dues, default=None)
+
+
+class NamedWait(NamedTuple):
+    """One of the waits that a suspension names."""
+
+    kind: str
+    name: str
+    session: str = ""
+    """Of an agent: its session."""
+    due: int | None = None
+    """Of an agent: when it goes on by itself."""
+    cut: bool = False
+    """Of an agent: it waits for nobody, but to be driven again."""
+
+
+def named_waits(wait: Mapping[str, object]) -> Iterator[NamedWait]:
+    """The waits that a suspension names, a question first."""
+    listed = wait.get("waits")
+    for one in cast("list[Json]", listed) if isinstance(listed, list) else []:
+        due = one.get("due")
+        yield NamedWait(
+            kind=str(one.get("kind")),
+            name=str(one.get("name")),
+            session=str(one.get("session", "")),
+            due=due if isinstance(due, int) else None,
+            cut=bool(one.get("cut")),
+        )
 
 
 class WorkFold:
@@ -75,8 +117,26 @@ class WorkFold:
         """The channel and the key of each message that a call is done with."""
 
     def of(self, target: str) -> CallWork:
-        """The work of the call whose item an entry holds."""
+        """The work of the call whose item an entry holds; of a program, for an empty one."""
         return self._calls.get(target) or CallWork()
+
+    def has_come(self, target: str, wait: Json) -> bool:
+        """Whether the record has what one of the waits is for that a suspension names.
+
+        A time that comes stands on no record: that is what `due` is for.
+        """
+        waits = self.of(target).waits
+        found = (waits.get((one.kind, one.name)) for one in named_waits(wait))
+        return any(one is not None and self.is_over(one) for one in found)
+
+    def is_over(self, wait: Wait) -> bool:
+        """Whether a wait has ended, or what it is for is on the record."""
+        begin = wait.begin
+        if wait.end is not None:
+            return True
+        if begin.kind == "channel":
+            return self.first_of(begin.name.rpartition("#")[0]) is not None
+        return begin.kind == "signal" and begin.name in self.signals
 
     def first_of(self, channel: str) -> ChannelEntry | None:
         """The oldest message of a channel that is not acknowledged."""

@@ -293,6 +293,18 @@ class Call:
             raise ConfigError("block_on() is for the threads of sync tools; here, await instead")
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
+    def part(self, id: str, name: str, arguments: str) -> Call:  # noqa: A002 - as above
+        """A handle for a part of the call's work: told to stop, and closed, with the call."""
+        return Call(
+            id=id,
+            name=name,
+            arguments=arguments,
+            idempotency_key=f"{self.idempotency_key}/{id}",
+            effect=self.effect,
+            port=self.port,
+            state=self._state,
+        )
+
     def leave_running(self, work: Work) -> None:
         """Note that work goes on although the tool's coroutine was cancelled, as a thread's does.
 

@@ -1,0 +1,95 @@
+"""`perdure runs` of programs without a model: what they wait for, and what answers it."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from perdure import Agent, OutcomeUnknown, Program, RunResult, interrupt, run_agent, step, wait_for
+from perdure.cli.runs import runs
+from perdure.testing import ScriptedModel
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    url = f"sqlite:///{tmp_path}/runs.db"
+    monkeypatch.setenv("PERDURE_STORE", url)
+    return url
+
+
+def _unsure() -> str:
+    raise OutcomeUnknown("the bank did not answer")
+
+
+async def order(what: str) -> object:
+    await step("place", lambda: f"placed {what}")
+    if what == "age":
+        return await interrupt("age", "How old?", int)
+    if what == "agent":
+        agent: Agent = Agent(ScriptedModel(["It is ordered."]), name="clerk")
+        said = await run_agent("ask the clerk", agent, "Order it.")
+        return [said, await wait_for("paid")]
+    return await step("pay", _unsure)
+
+
+def drive(store: str, what: str) -> RunResult[object]:
+    async def driven() -> RunResult[object]:
+        program = Program(order, store=store)
+        try:
+            return await program.run(what, run_id="r")
+        finally:
+            await program.aclose()
+
+    return asyncio.run(driven())
+
+
+def told(command: str) -> str:
+    result = CliRunner().invoke(runs, shlex.split(command), standalone_mode=False)
+    assert result.return_value == 0, result.output
+    return result.output
+
+
+def test_show_says_what_a_program_asks_and_answer_answers_it(store: str) -> None:
+    drive(store, "age")
+    text = told("show r")
+    assert "status\tinput_required\n" in text
+    assert '\n  order "age"\n    asks (age): How old?\n' in text
+    assert "perdure runs answer r '' age JSON\n" in text
+    assert "step place gave" in text
+    assert told("answer r '' age 41 --by ann").startswith("r has its answer")
+    assert "perdure runs answer" not in told("show r")
+    drive(store, "age")
+    text = told("show r")
+    assert "it is answered (age) by ann: 41" in text
+    assert "answer\t41\n" in text
+
+
+def test_show_names_the_step_of_a_program_that_may_have_been_taken(store: str) -> None:
+    drive(store, "unsure")
+    text = told("show r")
+    assert "status\thalted\n" in text
+    assert "may have taken its step pay, and nobody knows what came of it\n" in text
+    assert "perdure runs resolve r '' --step pay --value JSON\n" in text
+    assert told("resolve r '' --step pay --value 3").startswith("r is resolved")
+    assert drive(store, "unsure").output == 3
+
+
+def test_show_leads_to_the_agents_of_a_program(store: str) -> None:
+    drive(store, "agent")
+    text = told("show r")
+    assert "it has the answer of its agent ask the clerk" in text
+    assert "ask the clerk > " in text
+    assert "perdure runs signal r paid JSON\n" in text
+    told("signal r paid 1")
+    assert drive(store, "agent").output == ["It is ordered.", 1]
+
+
+def test_a_program_is_listed_and_cancelled_like_any_run(store: str) -> None:
+    drive(store, "age")
+    assert told("ls").split("\t")[:3] == ["r", "input_required", "order"]
+    assert told("cancel r") == "r is cancelled\n"
+    assert "closed: cancelled" in told("tail r")

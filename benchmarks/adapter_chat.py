@@ -10,7 +10,7 @@ import sys
 
 from benchmarks.adapter_runs import WORDS, Adapter, Sdk, main
 from perdure.models.chat import Chat, losses, request_body
-from perdure.models.chat_dialects import OPENAI
+from perdure.models.dialects import OPENAI
 
 ENVELOPE = {
     "id": "chatcmpl-BRmTI0Y2zmkGw27kLarhsmiFQTGxR",

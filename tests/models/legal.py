@@ -6,7 +6,7 @@ import re
 from itertools import pairwise
 from typing import Any
 
-from perdure.models.chat_dialects import Dialect
+from perdure.models.dialects import Dialect
 
 
 def _pairs(turns: list[tuple[str, list[str], list[str]]]) -> None:

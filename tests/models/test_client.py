@@ -18,7 +18,8 @@ import pytest
 from perdure.errors import AuthFailed, ConfigError, ModelError, Rejected
 from perdure.loop.model import Model, ModelRequest, collect
 from perdure.loop.transcript import Items
-from perdure.models import Hooks, HttpRequest, HttpResponse, OpenResponses, Timeouts, transport
+from perdure.models import Hooks, HttpRequest, HttpResponse, OpenResponses, Timeouts
+from perdure.models.http import transport
 from perdure.models.openresponses import request_body
 from perdure.wire import (
     Compaction,

@@ -22,7 +22,7 @@ from perdure.errors import (
 from perdure.loop.model import ModelRequest
 from perdure.loop.transcript import Items
 from perdure.models import Body, anthropic, bedrock, chat, gemini, openresponses, openrouter
-from perdure.models.client import BODY_LIMIT
+from perdure.models.http.client import BODY_LIMIT
 from perdure.testing import LoopbackServer, ScriptedModel, attempts, error
 from perdure.wire import (
     Request,
@@ -86,7 +86,7 @@ def test_a_decoder_is_asked_for_its_end_and_stays_as_it_was(name: str) -> None:
 
 @EACH
 def test_a_body_is_the_same_whenever_it_is_asked_for(name: str) -> None:
-    """B033: what is tried again is what was tried."""
+    """What is tried again is what was tried."""
     module = adapter(name)
     items = [user("a"), function_call("c1", "f"), function_call_output("c1", "x"), user("b")]
     request = asked(name, *items)
@@ -99,7 +99,7 @@ def test_a_body_is_the_same_whenever_it_is_asked_for(name: str) -> None:
 @EACH
 @pytest.mark.parametrize("member", ["previous_response_id", "conversation"])
 def test_a_conversation_that_a_server_holds_is_refused_and_said_why(name: str, member: str) -> None:
-    """B033: the history is always sent whole, so nothing of it can be there twice."""
+    """The history is always sent whole, so nothing of it can be there twice."""
     source = json.dumps({"model": ADAPTERS[name][1], member: "held_1"})
     request = ModelRequest(settings=decode_request(source), input=Items.of([user("hi")]))
     with pytest.raises(ConfigError, match=r"held_1.*whole history"):
@@ -127,7 +127,7 @@ def test_an_answer_without_end_is_refused_before_it_fills_the_memory(name: str) 
 
 @pytest.mark.parametrize(("tokens", "status"), [(99, "completed"), (100, "incomplete")])
 def test_calls_that_end_on_the_very_limit_of_tokens_are_cut(tokens: int, status: str) -> None:
-    """B043, where a server says that the answer is whole. The other adapters have it each."""
+    """Where a server says that the answer is whole. The other adapters have it each."""
     call = {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"}
     usage = {"input_tokens": 1, "output_tokens": tokens, "total_tokens": 1 + tokens}
     answer = {"id": "r", "status": "completed", "output": [call], "usage": usage}
@@ -159,7 +159,6 @@ async def tried(*causes: Exception) -> tuple[list[bytes], BaseException | None]:
 
 
 async def test_a_failed_attempt_is_sent_again_to_the_byte() -> None:
-    """B033."""
     busy = Overloaded("no room", status=503)
     bodies, failure = await tried(busy, busy)
     assert failure is None

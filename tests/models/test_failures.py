@@ -20,7 +20,7 @@ from perdure.errors import (
     Transport,
     rejection,
 )
-from perdure.models.failures import (
+from perdure.models.http.failures import (
     CLIP,
     failure,
     readable,

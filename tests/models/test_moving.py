@@ -22,8 +22,8 @@ import pytest
 from perdure.loop.model import ModelRequest
 from perdure.loop.transcript import Items
 from perdure.models import Body, anthropic, bedrock, chat, gemini, openresponses, openrouter
-from perdure.models.chat_dialects import DIALECTS, OPENAI, OPENROUTER, Dialect
-from perdure.models.losses import Loss
+from perdure.models.dialects import DIALECTS, OPENAI, OPENROUTER, Dialect
+from perdure.models.mapping.losses import Loss
 from perdure.wire import (
     Compaction,
     FunctionCall,

@@ -24,10 +24,10 @@ from perdure.errors import (
 from perdure.log.entries import ResponseEntry
 from perdure.loop import Middleware, ModelRequest, ModelRetry, NextModel, TurnStart
 from perdure.middleware import Cost, RateLimit, Rates
-from perdure.models.fallback import Fallback
-from perdure.models.hedge import Hedge
+from perdure.models.others.fallback import Fallback
+from perdure.models.others.hedge import Hedge
+from perdure.models.others.route import Route
 from perdure.models.registry import Resolved
-from perdure.models.route import Route
 from perdure.stores.memory import MemoryStore
 from perdure.testing import FakeClock, ScriptedModel, call, error, fail, reasoning, turn
 from perdure.wire import Emitter, Reasoning, StreamEvent, Usage

@@ -10,7 +10,7 @@ import pytest
 from perdure.errors import ConfigError
 from perdure.loop.model import ModelRequest
 from perdure.loop.transcript import Items, Transcript
-from perdure.models.body import Body
+from perdure.models.http.body import Body
 from perdure.models.openresponses import compact_body, request_body
 from perdure.wire import (
     CompactRequest,

@@ -9,7 +9,7 @@ import pytest
 from perdure import Agent, ConfigError, Request, Settings
 from perdure.loop import Items, ModelRequest
 from perdure.models import anthropic, bedrock, chat, gemini, openresponses, openrouter
-from perdure.models.chat_dialects import DEEPSEEK, MISTRAL
+from perdure.models.dialects import DEEPSEEK, MISTRAL
 from perdure.testing import ScriptedModel
 from perdure.wire import FunctionChoice, function_tool, user
 

@@ -20,7 +20,7 @@ from perdure.errors import (
     ServerFailed,
     Truncated,
 )
-from perdure.models import openresponses
+from perdure.models.http.client import BODY_LIMIT
 from perdure.models.openresponses import StreamDecoder, response
 from perdure.wire import (
     ErrorEvent,
@@ -270,10 +270,10 @@ def test_recorded_json_bodies_are_responses(shared: Path) -> None:
     assert seen > 100
 
 
-def test_a_json_body_beyond_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(openresponses, "BODY_LIMIT", 1000)
+def test_a_json_body_beyond_the_limit_is_refused() -> None:
     decoder = StreamDecoder()
-    assert decoder.feed(b'{"id":' + b" " * 900) == []
-    with pytest.raises(DecodeError, match="1000 bytes"):
-        decoder.feed(b" " * 100)
+    start = b'{"id":'
+    assert decoder.feed(start + b" " * (BODY_LIMIT - len(start))) == []
+    with pytest.raises(DecodeError, match=f"{BODY_LIMIT} bytes"):
+        decoder.feed(b" ")
     assert isinstance(decoder.end().error, BadBody)

@@ -12,7 +12,7 @@ import pytest
 from perdure import Agent, tool, user
 from perdure.loop import Items, ModelRequest, request_settings, resolve_tools
 from perdure.models import anthropic, bedrock, chat, gemini, openresponses, openrouter
-from perdure.models.body import Body
+from perdure.models.http.body import Body
 from perdure.output import FINAL_TOOL
 from tests.output.forms import Invoice
 

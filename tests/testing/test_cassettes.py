@@ -14,7 +14,7 @@ from perdure.errors import ConfigError, MissingKey, ModelTimeout, RateLimited, T
 from perdure.loop import Items, ModelRequest, collect
 from perdure.models import Resolved
 from perdure.models.bedrock import Bedrock
-from perdure.models.taping import current_tape
+from perdure.models.http.taping import current_tape
 from perdure.testing import LoopbackServer, ScriptedModel, call
 from perdure.testing.cassettes import (
     Cassette,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar, cast
 
 from perdure.errors import ConfigError, ModelError
-from perdure.models.client import Hooks, HttpRequest, HttpResponse
+from perdure.models.http.client import Hooks, HttpRequest, HttpResponse
 
 T = TypeVar("T")
 

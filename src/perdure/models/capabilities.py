@@ -12,7 +12,8 @@ from typing import cast
 
 import msgspec
 
-from perdure.models.chat_dialects import DIALECTS, GENERIC, Dialect
+from perdure.models.dialects import DIALECTS, GENERIC, Dialect
+from perdure.models.http.client import ModelClient
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,14 +152,6 @@ _DIALECT_OF_SCHEME = {
     if dialect.name != "openrouter"
 }
 
-_SCHEME_OF_CLASS = {
-    "perdure.models.anthropic.Anthropic": "anthropic",
-    "perdure.models.bedrock.Bedrock": "bedrock",
-    "perdure.models.gemini.Gemini": "gemini",
-    "perdure.models.openrouter.OpenRouter": "openrouter",
-}
-"""Clients by name, so that asking loads none of them."""
-
 
 def of_scheme(scheme: str, model: str) -> Capabilities:
     """What a model can do that a model string names; `NOTHING` if nobody knows its provider."""
@@ -179,8 +172,4 @@ def of_client(client: object, model: str) -> Capabilities:
     dialect: object = getattr(client, "dialect", None)
     if isinstance(dialect, Dialect):
         return _chat(dialect, model)
-    for cls in type(client).__mro__:
-        scheme = _SCHEME_OF_CLASS.get(f"{cls.__module__}.{cls.__qualname__}")
-        if scheme is not None:
-            return of_scheme(scheme, model)
-    return NOTHING
+    return of_scheme(client.scheme, model) if isinstance(client, ModelClient) else NOTHING

@@ -7,7 +7,7 @@ import os
 import msgspec
 
 from perdure.models.capabilities import Capabilities, of_scheme
-from perdure.models.chat_dialects import DIALECTS, Dialect
+from perdure.models.dialects import DIALECTS, Dialect
 from perdure.models.registry import schemes
 
 

@@ -15,10 +15,10 @@ from perdure.clock import Clock, Ids
 from perdure.errors import ConfigError
 from perdure.loop.model import ModelRequest
 from perdure.models import chat
-from perdure.models.body import Body
-from perdure.models.chat_dialects import OPENROUTER
-from perdure.models.client import Hooks, Key, Timeouts
-from perdure.models.losses import Loss
+from perdure.models.dialects import OPENROUTER
+from perdure.models.http.body import Body
+from perdure.models.http.client import Hooks, Key, Timeouts
+from perdure.models.mapping.losses import Loss
 from perdure.models.registry import Resolved, key_from, register
 from perdure.wire import Response
 from perdure.wire.sse import FRAME_LIMIT

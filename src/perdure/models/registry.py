@@ -13,16 +13,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from functools import lru_cache
 from importlib import import_module
 from typing import NamedTuple
 
 from perdure.errors import ConfigError, MissingKey, UnknownModel
 from perdure.loop.model import Model
-from perdure.models.openresponses import OpenResponses
-from perdure.models.taping import TAPED_KEY, current_tape
-
-OPENAI_URL = "https://api.openai.com/v1"
+from perdure.models.http.taping import TAPED_KEY, current_tape
 
 
 class Resolved(NamedTuple):
@@ -42,6 +38,8 @@ _MODULES = {
     "bedrock": "perdure.models.bedrock",
     "gemini": "perdure.models.gemini",
     "google": "perdure.models.gemini",
+    "openai": "perdure.models.openresponses",
+    "openresponses": "perdure.models.openresponses",
     "openrouter": "perdure.models.openrouter",
     **dict.fromkeys(
         (
@@ -62,7 +60,7 @@ _MODULES = {
         "perdure.models.chat",
     ),
 }
-"""Where the adapters of further schemes are, each loaded when a string first names it."""
+"""Where the adapters are, each loaded when a string first names it."""
 
 
 def register(scheme: str, factory: Factory) -> None:
@@ -115,36 +113,3 @@ def key_from(provider: str, *variables: str) -> Callable[[], str]:
         raise MissingKey(provider, variables)
 
     return key
-
-
-# One client for each address, so that its connections are used again from run to run.
-
-
-@lru_cache(maxsize=1)
-def _openai_client() -> OpenResponses:
-    return OpenResponses(
-        lambda: os.environ.get("OPENAI_BASE_URL") or OPENAI_URL,
-        api_key=key_from("openai", "OPENAI_API_KEY"),
-    )
-
-
-@lru_cache(maxsize=64)
-def _client_at(base_url: str) -> OpenResponses:
-    return OpenResponses(base_url, api_key=lambda: os.environ.get("OPENRESPONSES_API_KEY"))
-
-
-def _openai(rest: str) -> Resolved:
-    return Resolved(_openai_client(), rest)
-
-
-def _openresponses(rest: str) -> Resolved:
-    base_url, _, name = rest.partition("#")
-    if not name:
-        raise ConfigError(
-            f"'openresponses:{rest}' names no model; write openresponses:http://HOST/v1#MODEL"
-        )
-    return Resolved(_client_at(base_url), name)
-
-
-register("openai", _openai)
-register("openresponses", _openresponses)

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Generic, TypeVar, cast
 
 from perdure.errors import ConfigError
-from perdure.models.losses import Lost
-from perdure.models.strict_schema import NotStrict, strict_schema
+from perdure.models.mapping.losses import Lost
+from perdure.models.mapping.strict_schema import NotStrict, strict_schema
 from perdure.tools.arguments import parse_arguments
 from perdure.tools.docstring import read_docstring
 from perdure.tools.records import is_record

@@ -29,10 +29,10 @@ from perdure.loop import Loss, losses_of
 from perdure.loop.model import Model, ModelRequest, close
 from perdure.middleware import Redactor
 from perdure.models import Resolved, Target
-from perdure.models.body import Body
 from perdure.models.capabilities import Capabilities, of_client, of_scheme
-from perdure.models.taping import Incoming, Tape, current_tape
-from perdure.models.targets import target_of
+from perdure.models.http.body import Body
+from perdure.models.http.taping import Incoming, Tape, current_tape
+from perdure.models.others.targets import target_of
 from perdure.testing.cassettes_file import (
     Exchange,
     Failure,

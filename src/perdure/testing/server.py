@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from perdure.errors import InvalidRequest, Rejected, Transport, Truncated
 from perdure.loop.model import Model, ModelRequest, close, collect, is_terminal
 from perdure.loop.transcript import Items
-from perdure.models.failures import failure
+from perdure.models.http.failures import failure
 from perdure.wire import (
     ABSENT,
     CompactRequest,

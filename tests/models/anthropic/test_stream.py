@@ -21,7 +21,7 @@ from perdure.errors import (
 from perdure.loop.model import ModelRequest
 from perdure.loop.transcript import Items
 from perdure.models.anthropic import StreamDecoder, request_body, response
-from perdure.models.failures import failure
+from perdure.models.http.failures import failure
 from perdure.wire import (
     FunctionCall,
     FunctionCallArgumentsDelta,
@@ -298,7 +298,6 @@ def test_a_call_that_was_cut_is_incomplete_and_the_one_before_is_not() -> None:
 def test_calls_of_an_answer_that_used_all_its_tokens_count_as_cut(
     tokens: int, reason: str, wanted: str
 ) -> None:
-    """B043."""
     got = answer(start() + tool(0, '{"path":"a"}') + stop(reason, tokens), limit=100)
     assert end_of(got) == wanted
     assert end_of(answer(start() + text(0, "a") + stop("end_turn", 100), limit=100)) == "completed"

@@ -26,7 +26,7 @@ from perdure.errors import (
 from perdure.loop.model import Model, collect
 from perdure.models import Body, Timeouts, registry, resolve
 from perdure.models.bedrock import Bedrock, register_models
-from perdure.models.bedrock_client import signature
+from perdure.models.bedrock.signing import signature
 from perdure.wire import OutputTextDelta
 from tests.models.bedrock.streams import start, stop, text
 from tests.models.servers import RawServer, chunks, http, request

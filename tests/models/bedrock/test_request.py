@@ -98,7 +98,6 @@ def output(call_id: str, text: str = "done") -> Item:
 
 
 def test_results_stand_in_one_turn_before_what_the_user_says_next() -> None:
-    """B038."""
     items = [user("q"), call("a"), call("b"), output("a", "1"), output("b", "2"), user("next")]
     assert messages(*items) == [
         ("user", ["q"]),

@@ -24,7 +24,7 @@ from perdure.errors import (
 from perdure.loop.model import ModelRequest
 from perdure.loop.transcript import Items
 from perdure.models.bedrock import StreamDecoder, request_body, response
-from perdure.models.failures import failure
+from perdure.models.http.failures import failure
 from perdure.wire import (
     FunctionCall,
     Message,
@@ -220,7 +220,6 @@ def test_a_call_that_was_cut_is_incomplete_and_the_one_before_is_not() -> None:
     ("tokens", "wanted"), [(100, "incomplete:max_output_tokens"), (99, "completed")]
 )
 def test_calls_of_an_answer_that_used_all_its_tokens_count_as_cut(tokens: int, wanted: str) -> None:
-    """B043."""
     stream = start() + tool(0, '{"a":1}') + stop("tool_use", tokens)
     assert end_of(answer(stream, limit=100)) == wanted
 

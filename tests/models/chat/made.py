@@ -10,7 +10,7 @@ from perdure.errors import ModelError, WireError
 from perdure.loop.model import ModelRequest
 from perdure.loop.transcript import Items
 from perdure.models.chat import StreamDecoder
-from perdure.models.chat_dialects import OPENAI, Dialect
+from perdure.models.dialects import OPENAI, Dialect
 from perdure.wire import ABSENT, Request, Response, StreamEvent, user
 from tests.models.recorded import CLOCK, Count, folded, in_pieces
 

@@ -10,7 +10,7 @@ import msgspec
 from perdure.loop.model import ModelRequest
 from perdure.loop.transcript import Items
 from perdure.models.chat import response
-from perdure.models.chat_dialects import (
+from perdure.models.dialects import (
     CEREBRAS,
     DEEPSEEK,
     GEMINI,

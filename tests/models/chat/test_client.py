@@ -31,8 +31,8 @@ from perdure.loop.model import ModelRequest, collect
 from perdure.loop.transcript import Items
 from perdure.models import HttpRequest, Timeouts, registry, resolve
 from perdure.models.chat import Chat, register_models
-from perdure.models.chat_dialects import AZURE, GENERIC, GROQ, OPENAI, VLLM
-from perdure.models.client import Hooks
+from perdure.models.dialects import AZURE, GENERIC, GROQ, OPENAI, VLLM
+from perdure.models.http.client import Hooks
 from perdure.wire import Request, function_tool, user
 from tests.models.chat.made import DONE, call, chunk, usage
 from tests.models.conftest import _nothing_is_left  # noqa: F401 - a client leaves nothing behind

@@ -12,7 +12,7 @@ from hypothesis import given, settings as settings_of, strategies as st
 from perdure.loop.model import ModelRequest
 from perdure.loop.transcript import Items, Transcript
 from perdure.models.chat import losses, request_body
-from perdure.models.chat_dialects import (
+from perdure.models.dialects import (
     CEREBRAS,
     DEEPSEEK,
     DIALECTS,
@@ -28,7 +28,7 @@ from perdure.models.chat_dialects import (
     ZAI,
     Dialect,
 )
-from perdure.models.turns import NO_OUTPUT
+from perdure.models.mapping.turns import NO_OUTPUT
 from perdure.wire import (
     ABSENT,
     Compaction,

@@ -17,8 +17,8 @@ from perdure.errors import EmptyBody, InvalidInput, NotFound, Rejected, Truncate
 from perdure.loop.model import ModelRequest
 from perdure.loop.transcript import Items
 from perdure.models.chat import StreamDecoder, losses, request_body, response
-from perdure.models.chat_chunks import refusal_of
-from perdure.models.chat_dialects import GEMINI, GROQ, OPENROUTER
+from perdure.models.chat.chunks import refusal_of
+from perdure.models.dialects import GEMINI, GROQ, OPENROUTER
 from perdure.wire import (
     ABSENT,
     FunctionCall,
@@ -248,7 +248,7 @@ def test_a_json_answer_where_a_stream_was_asked_gives_the_same_response(shared: 
 def test_an_answer_that_is_streamed_gives_the_same_response_as_one_that_is_not(
     shared: Path,
 ) -> None:
-    """B108: the counts of tokens, too."""
+    """The counts of tokens, too."""
     for one in answers(shared):
         if not one.stream:
             streamed = folded(whole(decoder(one), _as_stream(one.value)))

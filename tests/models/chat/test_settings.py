@@ -10,7 +10,7 @@ from perdure.errors import ConfigError
 from perdure.loop.model import ModelRequest
 from perdure.loop.transcript import Items
 from perdure.models.chat import losses, request_body
-from perdure.models.chat_dialects import (
+from perdure.models.dialects import (
     AZURE,
     CEREBRAS,
     DEEPSEEK,

@@ -21,7 +21,7 @@ from perdure.errors import (
     Truncated,
 )
 from perdure.models.chat import StreamDecoder, response
-from perdure.models.chat_dialects import (
+from perdure.models.dialects import (
     DEEPSEEK,
     GEMINI,
     GENERIC,
@@ -33,7 +33,7 @@ from perdure.models.chat_dialects import (
     XAI,
     Dialect,
 )
-from perdure.models.failures import failure as error_of
+from perdure.models.http.failures import failure as error_of
 from perdure.wire import (
     ErrorEvent,
     FunctionCall,
@@ -216,7 +216,6 @@ def test_a_negative_count_is_no_usage() -> None:
 
 @pytest.mark.parametrize("limit", [20, 19])
 def test_calls_that_end_on_the_very_limit_are_cut_whatever_the_reason_says(limit: int) -> None:
-    """B043."""
     got = answer(
         chunk(call(0, id="c", name="write", arguments='{"path":"a"}')),
         chunk(reason="tool_calls"),

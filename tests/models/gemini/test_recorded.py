@@ -203,7 +203,7 @@ def test_a_json_answer_where_a_stream_was_asked_gives_the_same_response(shared: 
 
 
 def test_an_answer_that_is_streamed_says_the_same(shared: Path) -> None:
-    """B108: the counts of tokens, too."""
+    """The counts of tokens, too."""
     for one in answers(shared):
         if not one.stream:
             got = folded(whole(decoder(one), streamed(one.value)))

@@ -170,7 +170,6 @@ def test_what_the_system_says_stands_before_the_contents_or_in_its_turn() -> Non
 
 
 def test_signatures_go_back_where_they_came_from() -> None:
-    """B036."""
     text = OutputText(text="")
     signed = with_unknown(text, {"perdure:thought_signature": "s2"})
     item = Message(role="assistant", content=(OutputText(text="a"), signed, text))
@@ -181,7 +180,6 @@ def test_signatures_go_back_where_they_came_from() -> None:
 
 
 def test_the_first_call_of_another_maker_is_signed_as_such_since_the_user_spoke() -> None:
-    """B036."""
     first = [user("q"), call("a"), call("b"), output("a"), output("b")]
     second = [user("next"), call("c"), call("d"), output("c"), output("d"), call("e"), output("e")]
     calls = [p for role, parts in contents(*first) for p in parts if role == "model"]

@@ -18,8 +18,8 @@ from perdure.errors import (
 )
 from perdure.loop.model import ModelRequest
 from perdure.loop.transcript import Items
-from perdure.models.failures import failure
 from perdure.models.gemini import StreamDecoder, request_body, response
+from perdure.models.http.failures import failure
 from perdure.wire import (
     FunctionCall,
     Message,
@@ -227,7 +227,6 @@ def test_a_prompt_that_is_blocked_gets_no_answer() -> None:
     ("tokens", "wanted"), [(100, "incomplete:max_output_tokens"), (99, "completed")]
 )
 def test_calls_of_an_answer_that_used_all_its_tokens_count_as_cut(tokens: int, wanted: str) -> None:
-    """B043."""
     used = {"promptTokenCount": 1, "candidatesTokenCount": tokens - 9, "thoughtsTokenCount": 9}
     assert end_of(answer(frame(call(), reason="STOP", usageMetadata=used), limit=100)) == wanted
     said = frame(text("a"), reason="STOP", usageMetadata=used)

@@ -93,7 +93,6 @@ def told(*items: Item) -> list[tuple[str, str]]:
     ],
 )
 def test_a_thought_without_what_it_led_to_is_left_out(items: list[Item], kinds: str) -> None:
-    """B028."""
     assert types(user("go"), *items) == kinds
     lost = [loss for loss in losses(request(user("go"), *items)) if loss.what == "reasoning"]
     assert lost
@@ -150,7 +149,7 @@ def test_what_a_server_ran_itself_goes_with_its_id_and_its_thought_or_not_at_all
 
 
 def test_what_a_filter_left_out_is_known() -> None:
-    """B030: the thoughts that the loop keeps from a model never reach its adapter."""
+    """The thoughts that the loop keeps from a model never reach its adapter."""
     whole: list[Item] = [
         user("go"),
         THOUGHT,
@@ -196,12 +195,11 @@ def test_what_a_filter_left_out_is_known() -> None:
 def test_no_id_links_to_a_thought_that_is_not_there(
     items: list[Item], expected: list[object]
 ) -> None:
-    """B030."""
     assert ids(user("go"), *items) == expected
 
 
 async def test_a_switch_of_models_leaves_no_dangling_id_and_changes_no_record() -> None:
-    """B030: the transcript and the request that is hashed keep what the body leaves out."""
+    """The transcript and the request that is hashed keep what the body leaves out."""
     whole = Response(id="resp_1", status="completed", output=(THOUGHT, CALL))
     first = ScriptedModel(
         [

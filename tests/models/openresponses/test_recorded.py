@@ -17,7 +17,7 @@ import pytest
 from perdure.errors import InvalidInput, NotTerminal
 from perdure.loop.model import ModelRequest
 from perdure.loop.transcript import Items
-from perdure.models.failures import refusal
+from perdure.models.http.failures import refusal
 from perdure.models.openresponses import (
     StreamDecoder,
     compact_response,
@@ -125,7 +125,7 @@ def test_every_answer_folds_back_to_itself(shared: Path) -> None:
 
 
 def test_an_answer_that_is_streamed_counts_the_same(shared: Path) -> None:
-    """B108: an answer says the same in the last event of a stream and as a body."""
+    """An answer says the same in the last event of a stream and as a body."""
     for one in answers(shared):
         if not one.stream:
             last = ResponseCompleted(response=answer(one))

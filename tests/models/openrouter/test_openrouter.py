@@ -13,8 +13,8 @@ from perdure.loop.model import ModelRequest, collect
 from perdure.loop.transcript import Items
 from perdure.models import openresponses, registry, resolve
 from perdure.models.chat import losses as chat_losses
-from perdure.models.chat_dialects import DEEPSEEK, OPENROUTER
-from perdure.models.failures import refusal
+from perdure.models.dialects import DEEPSEEK, OPENROUTER
+from perdure.models.http.failures import refusal
 from perdure.models.openrouter import (
     OpenRouter,
     StreamDecoder,

@@ -1,0 +1,470 @@
+"""A transcript as the turns that some providers want: the user's and the assistant's, by turns.
+
+A *piece* is what one item gives: JSON blocks for a turn of its role. A *turn* is one message of the
+provider's, made of the pieces that stand together. A turn is *settled* when the next has begun: it
+is encoded once then, and kept in the memo of the transcript's list (DESIGN 7). A *dialect* is how a
+provider writes pieces and turns.
+
+The rules that hold by construction (DESIGN 6.1): the user's turn after calls has one result for
+each, in their order; what is missing is said to be, what is too much is left out; call ids are
+distinct; no turn is empty, and neighbours have different roles.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Literal, NamedTuple, Protocol, cast
+
+from msgspec.structs import replace
+
+from perdure.loop.transcript import Items
+from perdure.models.http.body import Body
+from perdure.models.mapping.content import kept_text
+from perdure.models.mapping.losses import Loss, Lost
+from perdure.models.mapping.makers import MAKER
+from perdure.wire import FunctionCall, FunctionCallOutput, Item, Message, Reasoning
+
+Role = Literal["user", "assistant"]
+
+Kind = Literal["thought", "call", "system", "other"]
+"""What a dialect has to know of a piece beside its blocks."""
+
+NO_OUTPUT = "Error: the call has no output"
+"""What stands for the output of a call that has none."""
+
+
+class Piece(NamedTuple):
+    """What one item adds to a turn.
+
+    Attributes:
+        role: Whose turn it belongs to.
+        blocks: What it adds.
+        kind: What it is.
+        at: The place of its item, once it stands in a turn.
+    """
+
+    role: Role
+    blocks: Sequence[bytes]
+    kind: Kind = "other"
+    at: str = ""
+
+
+class Call(NamedTuple):
+    """A call under the id that is sent, and the place of its item."""
+
+    call: FunctionCall
+    place: int
+
+
+class Answered(NamedTuple):
+    """A call, its output if there is one, and the place of the last of their items."""
+
+    call: FunctionCall
+    output: FunctionCallOutput | None
+    place: int
+
+
+class Result(NamedTuple):
+    """What an output gives.
+
+    Attributes:
+        block: The block that answers the call.
+        beside: What cannot stand in it, and is said by the user after all results.
+    """
+
+    block: bytes
+    beside: Sequence[bytes] = ()
+
+
+class Turn:
+    """A turn on its way.
+
+    Attributes:
+        role: Whose it is.
+        pieces: What stands in it, in order.
+        calls: The calls an assistant makes in it, by the ids they have in the transcript.
+        owed: The calls of the turn before, which a user answers, likewise.
+    """
+
+    __slots__ = ("calls", "owed", "pieces", "role")
+
+    def __init__(self, role: Role, before: Mapping[str, Call]) -> None:
+        self.role: Role = role
+        self.pieces: list[Piece] = []
+        self.calls: dict[str, Call] = {}
+        self.owed = {id_: Answered(one.call, None, one.place) for id_, one in before.items()}
+
+    def blocks(self, *kinds: Kind) -> list[bytes]:
+        """The blocks of the pieces of some kinds, in order."""
+        return [block for piece in self.pieces if piece.kind in kinds for block in piece.blocks]
+
+
+class Dialect(Protocol):
+    """How a provider writes what a transcript says: functions of their arguments alone."""
+
+    def call_id(self, call_id: str) -> str:
+        """A call id as the provider takes it."""
+        ...
+
+    def piece(self, item: Item, lost: Lost) -> Piece | None:
+        """What an item gives; None for nothing. Never asked for the output of a call."""
+        ...
+
+    def result(self, answered: Answered, lost: Lost) -> Result:
+        """What a call's output gives, or its want."""
+        ...
+
+    def message(self, turn: Turn, results: Sequence[Result], lost: Lost) -> bytes:
+        """A turn as a message; several with commas between."""
+        ...
+
+    def variant(self, turn: Turn) -> bytes | None:
+        """An assistant's message as it has to be until the user speaks again, if that is another.
+
+        Results alone are not speaking.
+        """
+        ...
+
+
+class Settled(NamedTuple):
+    """What is remembered of a turn that is done, beside its message.
+
+    Attributes:
+        role: Whose it was.
+        calls: The calls in it.
+        first: The kind of its first piece; None if it had none, but results alone.
+        lost: How many losses there are up to its end.
+    """
+
+    role: Role
+    calls: Mapping[str, Call]
+    first: Kind | None
+    lost: int
+
+
+class Turns:
+    """The turns of one transcript list in one dialect, as far as they were asked for."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+        self._reader = _Reader(dialect, {}, None)
+        self._seen = 0
+        self.settled: list[Settled] = []
+        self.losses: list[Loss] = []  # of the settled turns
+        self.fragments: list[bytes] = []
+        self.lengths: list[int] = [0]  # how many bytes the first n fragments are
+        self.variants: dict[int, bytes] = {}  # of some turns, with the comma before it
+        self.spoken: list[int] = []  # the user's turns that are more than results
+        self.current: list[bytes] = []  # the fragments, or variants since the user last spoke
+        self.surplus = 0  # how many bytes these are more
+        self._ends: list[int] = []  # of each turn, the place of the item that began the next
+        self.leading: list[tuple[int, Piece]] = []
+        self.names: dict[str, int] = {}
+
+    @classmethod
+    def of(cls, items: Items, key: Hashable, dialect: Dialect) -> View:
+        """What a snapshot shows. Items that its list was asked for before are not looked at."""
+        held = cast("Turns | None", items.memo.get(key))
+        if held is None:
+            held = items.memo[key] = cls(dialect)
+        held._grow(items)
+        return held._view(items)
+
+    def _grow(self, items: Items) -> None:
+        reader = self._reader
+        for index in range(self._seen, len(items)):
+            turn = reader.take(index, items[index])
+            if turn is not None:
+                self._settle(turn, index)
+            if reader.leading is not None:
+                self.leading.append((index, reader.leading))
+            if reader.call is not None:
+                self.names.setdefault(reader.call.name, index)
+        self._seen = max(self._seen, len(items))
+
+    def _settle(self, turn: Turn, end: int) -> None:
+        index = len(self.settled)
+        lost = self._reader.done
+        raw, variant = _render(self._dialect, turn, lost)
+        comma = b"," if index else b""
+        self.fragments.append(comma + raw)
+        self.lengths.append(self.lengths[-1] + len(self.fragments[-1]))
+        self._ends.append(end)
+        self.current.append(self.fragments[-1])
+        if variant is not None:
+            self.variants[index] = self.current[-1] = comma + variant
+            self.surplus += len(variant) - len(raw)
+        if turn.role == "user" and turn.pieces:
+            since = self.spoken[-1] if self.spoken else 0
+            self.current[since:] = self.fragments[since:]
+            self.surplus = 0
+            self.spoken.append(index)
+        first = turn.pieces[0].kind if turn.pieces else None
+        self.losses += lost.all
+        self.settled.append(Settled(turn.role, turn.calls, first, len(self.losses)))
+
+    def _view(self, items: Items) -> View:
+        """A shorter snapshot cuts one turn, which is read again."""
+        count = bisect_right(self._ends, len(items))
+        reader = self._reader
+        if len(items) < self._seen:
+            before = self.settled[count - 1] if count else None
+            reader = _Reader(self._dialect, reader.taken, before)
+            for index in range(self._ends[count - 1] if count else 0, len(items)):
+                reader.take(index, items[index])
+        return View(self, self._dialect, count, reader, len(items))
+
+
+class View:
+    """The turns of a snapshot.
+
+    Attributes:
+        leading: The system's pieces before the first turn.
+        names: The functions that were called, in order.
+    """
+
+    def __init__(
+        self, turns: Turns, dialect: Dialect, count: int, reader: _Reader, length: int
+    ) -> None:
+        self._turns = turns
+        self._dialect = dialect
+        self._count = count
+        self._open = reader.turn
+        self._lost = reader.lost.all
+        self.leading = [piece for index, piece in turns.leading if index < length]
+        self._length = length
+
+    @property
+    def first(self) -> Role | None:
+        """Whose turn is the first; None if there is none."""
+        if self._count:
+            return self._turns.settled[0].role
+        return self._open.role if self._open is not None else None
+
+    @property
+    def names(self) -> list[str]:
+        return [name for name, index in self._turns.names.items() if index < self._length]
+
+    @property
+    def calls_without_thought(self) -> bool:
+        """Whether the assistant's last turn makes calls and does not begin with a thought."""
+        turns = self._turns.settled[max(0, self._count - 2) : self._count]
+        if self._open is not None and self._open.role == "assistant":
+            return bool(self._open.calls) and self._open.pieces[0].kind != "thought"
+        last = next((one for one in reversed(turns) if one.role == "assistant"), None)
+        return last is not None and bool(last.calls) and last.first != "thought"
+
+    def between(self, head: bytes, tail: bytes) -> Body:
+        """A body of `head`, the turns, and `tail`."""
+        turns, count = self._turns, self._count
+        length = len(head) + turns.lengths[count] + len(tail)
+        if turns.surplus and count == len(turns.settled) and not self._user_speaks:
+            fragments = [head, *turns.current]
+            length += turns.surplus
+        else:
+            fragments = [head, *turns.fragments[:count]]
+            for index, raw in self._variants():
+                length += len(raw) - len(fragments[index + 1])
+                fragments[index + 1] = raw
+        for raw, variant in self._last(Lost()):
+            comma = b"," if len(fragments) > 1 else b""
+            fragments.append(comma + (raw if variant is None else variant))
+            length += len(fragments[-1])
+        fragments.append(tail)
+        return Body(fragments, length)
+
+    def losses(self) -> list[Loss]:
+        """What was lost of the items."""
+        lost = Lost()
+        for _ in self._last(lost):
+            pass
+        settled = self._turns.settled[self._count - 1].lost if self._count else 0
+        return [*self._turns.losses[:settled], *self._lost, *lost.all]
+
+    @property
+    def _user_speaks(self) -> bool:
+        """Whether the open turn is the user's, and more than results."""
+        return self._open is not None and self._open.role == "user" and bool(self._open.pieces)
+
+    def _variants(self) -> list[tuple[int, bytes]]:
+        """The settled turns since the user last spoke that have to be written otherwise."""
+        turns, count = self._turns, self._count
+        if not turns.variants or self._user_speaks:
+            return []
+        at = bisect_right(turns.spoken, count - 1)
+        since = turns.spoken[at - 1] if at else -1
+        return [(index, raw) for index, raw in turns.variants.items() if since < index < count]
+
+    def _last(self, lost: Lost) -> list[tuple[bytes, bytes | None]]:
+        """The turn that is open, and the results that nobody gave yet."""
+        calls: Mapping[str, Call] = {}
+        if self._count:
+            calls = self._turns.settled[self._count - 1].calls
+        rendered: list[tuple[bytes, bytes | None]] = []
+        if self._open is not None:
+            rendered.append(_render(self._dialect, self._open, lost))
+            calls = self._open.calls
+        if calls:
+            rendered.append(_render(self._dialect, Turn("user", calls), lost))
+        return rendered
+
+
+class _Reader:
+    """Puts items into turns, one after the other.
+
+    Attributes:
+        taken: The call ids that are sent, each with the place of its first call.
+        turn: The turn that is open.
+        lost: What was lost in the open turn.
+        done: What was lost in the turn before.
+        leading: What the last item gave, if it is the system's and before all turns.
+        call: What the last item was, if it is a call that is sent.
+    """
+
+    def __init__(self, dialect: Dialect, taken: dict[str, int], before: Settled | None) -> None:
+        self._dialect = dialect
+        self._begun = before is not None
+        self._before: Mapping[str, Call] = before.calls if before is not None else {}
+        self.taken = taken
+        self.turn: Turn | None = None
+        self.lost = Lost()
+        self.done = Lost()
+        self.leading: Piece | None = None
+        self.call: FunctionCall | None = None
+
+    def take(self, index: int, item: Item) -> Turn | None:
+        """Read an item; the turn that it ends, if it does."""
+        self.leading = self.call = None
+        self.lost.at = f"input[{index}]"
+        if isinstance(item, FunctionCallOutput):
+            return self._answer(index, item)
+        if isinstance(item, FunctionCall):
+            if self.turn is not None and item.call_id in self.turn.calls:
+                self.lost.add(item.type, "a call beside it has its call id; left out")
+                return None
+            self.call = self._named(index, item)
+        lost = self._relative()
+        piece = self._dialect.piece(self.call or item, lost)
+        if piece is None or not piece.blocks:
+            self.lost.all += lost.all
+            return None
+        if piece.kind == "system" and not self._begun:
+            self.lost.all += lost.all
+            self.leading = piece
+            return None
+        ended, turn = self._turn(piece.role)
+        self.lost.all += lost.all
+        turn.pieces.append(piece._replace(at=lost.at))
+        if self.call is not None and isinstance(item, FunctionCall):
+            turn.calls[item.call_id] = Call(self.call, index)
+        return ended
+
+    def _relative(self) -> Lost:
+        """What an item loses, until it is known which turn it belongs to."""
+        lost = Lost()
+        lost.at = self.lost.at
+        return lost
+
+    def _named(self, index: int, call: FunctionCall) -> FunctionCall:
+        """The call under the id that is sent: legal, and nobody else's."""
+        sent = self._dialect.call_id(call.call_id)
+        if self.taken.setdefault(sent, index) != index:
+            sent = self._dialect.call_id(f"{sent}_{index}")
+        return call if sent == call.call_id else replace(call, call_id=sent)
+
+    def _turn(self, role: Role) -> tuple[Turn | None, Turn]:
+        """The turn that ends, and the turn of this role."""
+        ended = self.turn
+        if ended is not None and ended.role == role:
+            return None, ended
+        before = self._before if ended is None else ended.calls
+        self._begun = True
+        self.turn = Turn(role, before if role == "user" else {})
+        if ended is not None:
+            self.done, self.lost = self.lost, self._relative()
+        return ended, self.turn
+
+    def _answer(self, index: int, output: FunctionCallOutput) -> Turn | None:
+        """Put an output to its call."""
+        opened = self.turn
+        if opened is None or opened.role == "assistant":
+            calls = self._before if opened is None else opened.calls
+            known, answered = output.call_id in calls, False
+        else:
+            found = opened.owed.get(output.call_id)
+            known, answered = found is not None, found is not None and found.output is not None
+        if not known or answered:
+            why = "its call has an output already" if answered else "no call just before it"
+            self.lost.add(output.type, f"{why} ({output.call_id!r}); left out")
+            return None
+        ended, turn = self._turn("user")
+        call = turn.owed[output.call_id].call
+        turn.owed[output.call_id] = Answered(call, output, index)
+        return ended
+
+
+def _render(dialect: Dialect, turn: Turn, lost: Lost) -> tuple[bytes, bytes | None]:
+    results: list[Result] = []
+    for answered in turn.owed.values():
+        lost.at = f"input[{answered.place}]"
+        if answered.output is None:
+            lost.add(answered.call.type, f"it has no output; {NO_OUTPUT!r} is sent as one")
+        results.append(dialect.result(answered, lost))
+    variant = dialect.variant(turn) if turn.role == "assistant" else None
+    return dialect.message(turn, results, lost), variant
+
+
+# --- what dialects share ---------------------------------------------------------------
+
+
+def written(role: str, name: str, blocks: Sequence[bytes]) -> bytes:
+    """A message of JSON blocks.
+
+    Args:
+        role: Whose it is.
+        name: The member that holds the blocks.
+        blocks: The blocks.
+    """
+    return b'{"role":"%b","%b":[%b]}' % (role.encode(), name.encode(), b",".join(blocks))
+
+
+def said(message: Message, blocks: Sequence[bytes], lost: Lost, *, maker: str) -> Piece | None:
+    """What a message gives; nothing if there is nothing in it.
+
+    Args:
+        message: The message.
+        blocks: What its content gave.
+        lost: Where it is noted that the provider has no phases, or no such role.
+        maker: Who the provider is.
+    """
+    if message.phase:
+        lost.add("phase", f"{maker} has no phases", ".phase")
+    if not blocks:
+        return None
+    if message.role in {"system", "developer"}:
+        return Piece("user", blocks, "system")
+    if message.role not in {"user", "assistant"}:
+        lost.add(message.role, f"{maker} has no such role; sent as the user's", ".role")
+    return Piece("assistant" if message.role == "assistant" else "user", blocks)
+
+
+def sealed(thought: Reasoning, provider: str, lost: Lost, *, maker: str, unsigned: str) -> str:
+    """The signature of a thought for who gave it; empty for a thought that it does not take.
+
+    Args:
+        thought: The thought.
+        provider: Who takes it back.
+        lost: Where it is noted why it is not taken.
+        maker: The provider's name, for people.
+        unsigned: Why it takes none of its own without a signature.
+    """
+    marked, signature = kept_text(thought, MAKER), thought.encrypted_content or ""
+    if marked == provider:
+        if not signature:
+            lost.add(thought.type, unsigned)
+        return signature
+    signed = marked or ("another provider" if signature else "")
+    reason = f"signed by {signed}" if signed else "not signed"
+    lost.add(thought.type, f"{reason}; {maker} takes only thoughts that it signed")
+    return ""

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from perdure.durable import (
         Received as Received,
         RecordedRun as RecordedRun,
+        SagaReport as SagaReport,
+        Undone as Undone,
         ack as ack,
         events_of as events_of,
         interrupt as interrupt,
@@ -47,12 +49,14 @@ if TYPE_CHECKING:
         wait_for as wait_for,
     )
     from perdure.errors import (
+        CompensationFailed as CompensationFailed,
         ConfigError as ConfigError,
         Guard as Guard,
         ModelError as ModelError,
         OutcomeUnknown as OutcomeUnknown,
         PerdureError as PerdureError,
         RunFailed as RunFailed,
+        SagaRolledBack as SagaRolledBack,
         ToolError as ToolError,
     )
     from perdure.loop import (
@@ -132,6 +136,7 @@ if TYPE_CHECKING:
     )
     from perdure.tools import (
         Call as Call,
+        Compensation as Compensation,
         Found as Found,
         NeverRan as NeverRan,
         Question as Question,
@@ -156,6 +161,8 @@ _HOMES = {
     "Agent": "perdure.agent",
     "Answer": "perdure.loop",
     "Call": "perdure.tools",
+    "Compensation": "perdure.tools",
+    "CompensationFailed": "perdure.errors",
     "ConfigError": "perdure.errors",
     "Cost": "perdure.middleware",
     "Delivered": "perdure.session",
@@ -192,6 +199,8 @@ _HOMES = {
     "RunResult": "perdure.result",
     "RunStream": "perdure.stream",
     "Runs": "perdure.runs",
+    "SagaReport": "perdure.durable",
+    "SagaRolledBack": "perdure.errors",
     "Secret": "perdure.tools",
     "Session": "perdure.session",
     "Settings": "perdure.loop",
@@ -206,6 +215,7 @@ _HOMES = {
     "ToolResult": "perdure.tools",
     "ToolRetry": "perdure.middleware",
     "Trigger": "perdure.loop",
+    "Undone": "perdure.durable",
     "ack": "perdure.durable",
     "after_tool_call": "perdure.loop",
     "alongside_model_call": "perdure.loop",

@@ -188,6 +188,7 @@ class Agent(Generic[OutputT]):
         input: Input,  # noqa: A002 - the natural word
         *,
         run_id: str | None = None,
+        saga: bool = False,
         wait: bool = True,
         trigger: Trigger | None = None,
     ) -> RunResult[OutputT]:
@@ -202,19 +203,24 @@ class Agent(Generic[OutputT]):
         Args:
             input: What the run is to do.
             run_id: What it is called in the store.
+            saga: With an id: all or nothing. If a call fails, what ran is undone by the
+                compensators of its tools, through all sub-agents, the last first.
             wait: With an id: wait while another process drives the run; else it is refused.
             trigger: What caused it.
 
         Raises:
             RunFailed: The run ended in error; the error carries what it had done.
+            SagaRolledBack: A call of the saga failed, and what ran was undone; so it is each time.
             ConfigError: The run could not begin.
-            RunMismatch: The id is bound to another input, or is the name of a session.
+            RunMismatch: The id is bound to another input, or is the name of a session; or it is
+                a saga, and this is not, or the other way round.
             RunBusy: Another driver has the run, and `wait` is false.
             LogError: The store refuses.
         """
         items = prompt_items(input)
         if run_id is not None:
-            return await self._run_by_id(items, run_id, trigger, wait=wait)
+            return await self._run_by_id(items, run_id, trigger, saga=saga, wait=wait)
+        _refuse_saga(saga=saga)
         if self.store:
             async with self.session() as session:
                 return await session.send(items, trigger=trigger)
@@ -227,6 +233,7 @@ class Agent(Generic[OutputT]):
         input: Input,  # noqa: A002
         *,
         run_id: str | None = None,
+        saga: bool = False,
         wait: bool = True,
         trigger: Trigger | None = None,
     ) -> RunResult[OutputT]:
@@ -236,7 +243,7 @@ class Agent(Generic[OutputT]):
             InsideEventLoop: An event loop is running in this thread; await `run` instead.
         """
         return background.run_sync(
-            lambda: self.run(input, run_id=run_id, wait=wait, trigger=trigger),
+            lambda: self.run(input, run_id=run_id, saga=saga, wait=wait, trigger=trigger),
             name="Agent.run_sync",
             instead="Agent.run",
         )
@@ -246,6 +253,7 @@ class Agent(Generic[OutputT]):
         input: Input,  # noqa: A002
         *,
         run_id: str | None = None,
+        saga: bool = False,
         trigger: Trigger | None = None,
     ) -> RunStream[OutputT]:
         """Run, and show what happens: `async with agent.stream("Hello") as stream: ...`.
@@ -262,11 +270,13 @@ class Agent(Generic[OutputT]):
         Args:
             input: What the run is to do.
             run_id: What it is called in the store; see `run`.
+            saga: With an id: all or nothing; see `run`.
             trigger: What caused it.
         """
         items = prompt_items(input)
         if run_id is not None:
-            return self._stream_by_id(items, run_id, trigger)
+            return self._stream_by_id(items, run_id, trigger, saga=saga)
+        _refuse_saga(saga=saga)
         if self.store:
             return self.session().stream(items, trigger=trigger, owned=True)
         return RunStream(lambda broadcast: self._begin(items, trigger, broadcast), plan=self._plan)
@@ -401,6 +411,7 @@ class Agent(Generic[OutputT]):
         run_id: str,
         trigger: Trigger | None,
         *,
+        saga: bool,
         wait: bool,
     ) -> RunResult[OutputT]:
         from perdure.durable import Driving, run_by_id
@@ -410,13 +421,19 @@ class Agent(Generic[OutputT]):
             self.opened(self.store or PROCESS_STORE),
             run_id,
             items,
+            saga=saga,
             wait=wait,
             driving=Driving(trigger=trigger),
         )
         return result_of_run(ran.state, ran.error, self._plan)
 
     def _stream_by_id(
-        self, items: tuple[Item | Hidden, ...], run_id: str, trigger: Trigger | None
+        self,
+        items: tuple[Item | Hidden, ...],
+        run_id: str,
+        trigger: Trigger | None,
+        *,
+        saga: bool,
     ) -> RunStream[OutputT]:
         from perdure.durable import RunEvents, follow
 
@@ -424,7 +441,7 @@ class Agent(Generic[OutputT]):
 
         async def start(_: Broadcast) -> WholeRun[OutputT]:
             store = self.opened(self.store or PROCESS_STORE)
-            following = await follow(self, store, run_id, items, events, trigger=trigger)
+            following = await follow(self, store, run_id, items, events, saga=saga, trigger=trigger)
             return WholeRun(following, self._plan)
 
         return RunStream(start, plan=self._plan, events=events)
@@ -517,10 +534,16 @@ def _recorded(config: Config, recording: Recording) -> Config:
         recorder=config.recorder or recording.write_record,
         elicitor=recording.elicitor(asks) if asks is not None else None,
         on_unknown="halt" if recording.halts else "tell",
+        on_failure="trip" if recording.session.header.is_saga else "tell",
         on_late=recording.on_late,
         memo=nested_step,
         fence=recording.lease.fence.nonce,
     )
+
+
+def _refuse_saga(*, saga: bool) -> None:
+    if saga:
+        raise ConfigError("a saga survives its process: give it a run_id=..., and a store")
 
 
 def _with_sealed_reasoning(settings: Settings | Request) -> Request:

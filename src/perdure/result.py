@@ -6,7 +6,7 @@ import dataclasses
 import typing
 from typing import TYPE_CHECKING, Generic, Literal, cast
 
-from perdure.errors import NoOutput, PerdureError, RunFailed
+from perdure.errors import Aborted, NoOutput, PerdureError, RunFailed, SagaRolledBack
 from perdure.loop import DriveHandle, Items, PendingCall, RunEnd, Transcript
 from perdure.loop.events import answer_in
 from perdure.wire import Item, Usage
@@ -14,7 +14,7 @@ from perdure.wire import Item, Usage
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    from perdure.durable import RunState
+    from perdure.durable import RunState, SagaReport
     from perdure.log.keyed import Exchange
     from perdure.output import Plan
 
@@ -53,6 +53,7 @@ class RunResult(Generic[OutputT_co]):
         usage: The tokens of all its responses.
         cause: What stopped a run whose status is `stopped`; why one was aborted, in words.
         partial: What the model had begun when it was cut, marked incomplete.
+        report: Of a saga that was rolled back: what was undone, and what was not.
     """
 
     run_id: str
@@ -64,6 +65,7 @@ class RunResult(Generic[OutputT_co]):
     usage: Usage
     cause: str = ""
     partial: tuple[Item, ...] = ()
+    report: SagaReport | None = None
     _output: tuple[OutputT_co, ...] = ()
     """The output, if there is one."""
 
@@ -159,6 +161,7 @@ def result_of_run(
     """The result of a run by id, from its record.
 
     Raises:
+        SagaRolledBack: It is a saga, and was rolled back.
         RunFailed: Its last drive ended in error.
     """
     result: RunResult[str] = RunResult(
@@ -170,8 +173,11 @@ def result_of_run(
         turns=state.turns,
         usage=state.usage,
         cause=state.cause,
+        report=state.report,
         _output=(state.text,),
     )
+    if state.status == "rolled_back":
+        raise SagaRolledBack(result, Aborted(state.cause), state.report)
     if error is not None:
         raise RunFailed(result, error)
     if plan is None:

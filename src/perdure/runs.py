@@ -28,6 +28,7 @@ from perdure.durable import (
     tell_resolve,
     tell_retry,
     tell_send,
+    tell_settle,
     tell_signal,
     tell_step,
     waiting_calls,
@@ -217,6 +218,8 @@ class Runs:
         step: str = "",
         value: object = None,
         never_ran: bool = False,
+        compensated: bool = False,
+        left: bool = False,
         evidence: object = None,
         min_age: float | None = None,
         by: str = "",
@@ -225,6 +228,9 @@ class Runs:
     ) -> None:
         """Say what came of a halted call, or of a step of it: what it gave, or that it never ran.
 
+        Where the rollback of a saga stops at a call, also: that it was undone by hand, or that it
+        is left as it is; of a call that another made, `step` names it, as the report does.
+
         Args:
             run_id: The run.
             call_id: The call, as `pending` names it; empty for a step of a program.
@@ -232,6 +238,8 @@ class Runs:
             step: The step of the call that halted, if it is one.
             value: With `step`: any JSON value, what the step gave.
             never_ran: Its tool was never entered, or the step never taken, so it is done again.
+            compensated: What it did was undone by hand, so that its compensator has nothing to do.
+            left: What it did is not undone; the report says so, with the reason.
             evidence: Any JSON value: what the word rests on.
             min_age: With `never_ran`: seconds after which its tool has ended for certain. A tool
                 with a timeout needs no word.
@@ -250,6 +258,15 @@ class Runs:
                 take.
         """
         target = Target(run_id, call_id, session)
+        if compensated or left:
+            if compensated == left or never_ran or output is not None or value is not None:
+                raise ConfigError("a resolution says one thing: compensated or left, alone")
+            verdict = "compensated" if compensated else "left"
+            said = Said(by, reason)
+            await tell_settle(
+                self._opened(), target, said, verdict=verdict, step=step, evidence=evidence
+            )
+            return
         if step and (output is not None or (never_ran and value is not None)):
             raise ConfigError("a step is resolved by either value=..., or never_ran=True")
         if not step and value is not None:

@@ -301,6 +301,72 @@ LINES: list[tuple[str, Mapping[str, object], str]] = [
         {"call_id": "c1", "target": TARGET, "output": OUTPUT},
         "result of c1, before its place: ok",
     ),
+    (
+        "perdure:saga",
+        {"phase": "tripped", "call_id": "c1", "target": TARGET, "cause": "ship failed: no"},
+        "the saga is tripped: ship failed: no",
+    ),
+    (
+        "perdure:saga",
+        {"phase": "cancelled", "cause": "changed my mind", "perdure:who": "ann"},
+        "the saga is cancelled by ann: changed my mind",
+    ),
+    (
+        "perdure:saga",
+        {"phase": "failed", "call_id": "c2", "target": TARGET, "cause": "ship failed: no"},
+        "c2 failed too: ship failed: no",
+    ),
+    (
+        "perdure:saga",
+        {"phase": "never_ran", "call_id": "c2", "target": TARGET, "perdure:who": "ann"},
+        "c2 never ran, says ann",
+    ),
+    (
+        "perdure:saga",
+        {"phase": "halted", "call_id": "c1", "cause": "not run again: replay unknown"},
+        "the rollback halts on c1: not run again: replay unknown",
+    ),
+    ("perdure:saga", {"phase": "stopped", "cause": "no"}, "the rollback stops: no"),
+    ("perdure:saga", {"phase": "resumed"}, "the rollback goes on"),
+    ("perdure:saga", {"phase": "undone"}, "nothing is left to be undone"),
+    ("perdure:saga", {"phase": "later", "call_id": "c1"}, "saga: later c1"),
+    (
+        "perdure:compensation",
+        {"call_id": "c1", "tool": "charge", "phase": "start"},
+        "undoing charge c1",
+    ),
+    (
+        "perdure:compensation",
+        {"call_id": "c1", "tool": "charge", "step": "perdure:invoke/charge/1", "phase": "end"},
+        "charge c1 (perdure:invoke/charge/1) is undone",
+    ),
+    (
+        "perdure:compensation",
+        {"call_id": "c1", "tool": "charge", "phase": "end", "error": "no"},
+        "charge c1 could not be undone: no",
+    ),
+    (
+        "perdure:compensation",
+        {
+            "call_id": "c1",
+            "tool": "charge",
+            "phase": "settled",
+            "verdict": "compensated",
+            "perdure:who": "ann",
+        },
+        "charge c1 was undone by hand, says ann",
+    ),
+    (
+        "perdure:compensation",
+        {
+            "call_id": "c1",
+            "tool": "charge",
+            "phase": "settled",
+            "verdict": "left",
+            "reason": "too old",
+        },
+        "charge c1 is left as it is (too old)",
+    ),
     ("acme:thing", {"a": 1}, "acme:thing"),
 ]
 

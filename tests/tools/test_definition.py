@@ -203,6 +203,7 @@ class Talkative:
         self.secrets = {"key": "env:KEY"}
         self.subsession = True
         self.reconciler = lambda call: None
+        self.compensator = lambda compensation: None
 
     async def execute(self, call: Call) -> ToolResult:
         return ToolResult("")

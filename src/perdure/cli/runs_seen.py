@@ -18,6 +18,7 @@ from perdure.durable.messages import (
     Resolve,
     Retry,
     Sent,
+    Settle,
     Signal,
     Told,
     decode_told,
@@ -271,6 +272,9 @@ def _says(told: Told | None) -> str:
             said = told.output if told.output is not None else "it never ran"
             about = f"step {told.step!r} of {told.call_id}" if told.step else told.call_id
             return f"{about} resolved{who}: {said}"
+        case Settle():
+            about = f"step {told.step!r} of {told.call_id}" if told.step else told.call_id
+            return f"{about} {told.verdict}{who}"
         case Signal():
             return f"signal {told.name}{who}: {bytes(told.value).decode()}"
         case Sent():

@@ -14,8 +14,9 @@ from perdure.durable.agents import run_agent
 from perdure.durable.byid import Ran, go_on_with, run_by_id
 from perdure.durable.channels import Received, ack, receive
 from perdure.durable.children import AgentTool
+from perdure.durable.control import Rested
 from perdure.durable.driven import Driven, SubAgent
-from perdure.durable.driver import Driving, Rested, drive_until_rest
+from perdure.durable.driver import Driving, drive_until_rest
 from perdure.durable.events import Projection, events_of
 from perdure.durable.events_live import Following, RunEvents, follow
 from perdure.durable.recovery import (
@@ -27,6 +28,7 @@ from perdure.durable.recovery import (
     recover,
 )
 from perdure.durable.replay import RecordedCall, RecordedRun, recorded_calls, replay_model
+from perdure.durable.sagas import SagaReport, Undone, tell_settle
 from perdure.durable.starting import begin_run
 from perdure.durable.state import RunState, find_run, read_run, state_of, waiting_calls
 from perdure.durable.steps import parallel, step, step_key
@@ -66,9 +68,11 @@ __all__ = [
     "Rested",
     "RunEvents",
     "RunState",
+    "SagaReport",
     "Said",
     "SubAgent",
     "Target",
+    "Undone",
     "ack",
     "begin_run",
     "drive_until_rest",
@@ -98,6 +102,7 @@ __all__ = [
     "tell_resolve",
     "tell_retry",
     "tell_send",
+    "tell_settle",
     "tell_signal",
     "tell_step",
     "wait_for",

@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 
+from perdure.durable.control import LOST, Rested
 from perdure.durable.driven import Driven
-from perdure.durable.driver import LOST, Driving, Rested, drive_until_rest
+from perdure.durable.driver import Driving, drive_until_rest
 from perdure.durable.late import send_again
 from perdure.durable.leftovers import waiting_below
 from perdure.durable.starting import begin_run
@@ -38,6 +39,7 @@ async def run_by_id(
     prompts: Sequence[Item | Hidden],
     *,
     kind: str = "run",
+    saga: bool = False,
     wait: bool = True,
     driving: Driving | None = None,
 ) -> Ran:
@@ -49,6 +51,7 @@ async def run_by_id(
         run_id: What it is called.
         prompts: Its input, which an id is bound to.
         kind: What kind of run it is.
+        saga: Whether it is all or nothing.
         wait: Wait for another driver; else it is refused.
         driving: How it is driven.
 
@@ -59,7 +62,9 @@ async def run_by_id(
         LogError: The store refuses.
     """
     driving = driving or Driving()
-    session = await begin_run(driven, store, run_id, prompts, kind=kind, trigger=driving.trigger)
+    session = await begin_run(
+        driven, store, run_id, prompts, kind=kind, saga=saga, trigger=driving.trigger
+    )
     return await go_on_with(driven, store, session, wait=wait, driving=driving)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from typing import NamedTuple
 
 from msgspec import Raw
 
@@ -11,6 +12,7 @@ from perdure.durable.messages import Cancel
 from perdure.log import Call, Draft, Filters, Listed, Message, Recording, Store, View, go_on
 from perdure.log.entries import MESSAGE, Json
 from perdure.loop.answers import CHECK_FIRST
+from perdure.loop.decisions import Decider
 from perdure.wire import encode, function_call_output
 
 CANCELLED = "cancelled"
@@ -22,11 +24,32 @@ UNKNOWN = f"Error: the run was cancelled, and the outcome of this call is unknow
 """The same of a call that may have run."""
 
 
+class Words(NamedTuple):
+    """What is said of calls that are closed."""
+
+    cause: str
+    not_run: str
+    """The output of a call that did not run."""
+    ran: str
+    """The same of a call that may have run."""
+    by: Decider
+
+
+OF_CANCEL = Words(CANCELLED, NOT_RUN, UNKNOWN, by="human")
+
+
 async def cancel_run(recording: Recording, message: Message, told: Cancel, *, ids: Ids) -> None:
     """Close a run for good, as the stop that waits in its inbox asks."""
-    _close_calls(recording, ids)
+    close_calls(recording, ids, OF_CANCEL)
     members = {"status": CANCELLED, "cause": told.reason, "who": told.who, MESSAGE: message.id}
     await recording.append(Draft("perdure:closed", {n: v for n, v in members.items() if v}))
+
+
+def saga_cancelled(message: Message, told: Cancel) -> Draft:
+    """What a stop does to a saga: it is rolled back first, and closed as cancelled (LOG 9)."""
+    said = {"perdure:who": told.who, MESSAGE: message.id}
+    body: Json = {"phase": CANCELLED, "cause": told.reason or CANCELLED}
+    return Draft("perdure:saga", body | {name: value for name, value in said.items() if value})
 
 
 async def cancel_children(recording: Recording, *, ids: Ids) -> None:
@@ -36,7 +59,7 @@ async def cancel_children(recording: Recording, *, ids: Ids) -> None:
     for child in reversed(below):
         open_child = await go_on(recording.store, child, ids=ids, held=recording.held)
         if open_child.view.closed is None:
-            _close_calls(open_child, ids)
+            close_calls(open_child, ids, OF_CANCEL)
             await open_child.append(Draft("perdure:closed", {"status": CANCELLED}))
 
 
@@ -52,22 +75,22 @@ async def tree_of(store: Store, root: str) -> AsyncIterator[Listed]:
         after = page.after
 
 
-def _close_calls(recording: Recording, ids: Ids) -> None:
+def close_calls(recording: Recording, ids: Ids, words: Words) -> None:
     """Close the open calls, in a drive of their own, which decisions need (LOG 3.6)."""
     view = recording.view
     if not view.calls.open:
         return
     run_id = ids.new("run_")
     start: Json = {"run_id": run_id, "phase": "start", "source": "resume"}
-    calls = [draft for call in view.calls.open.values() for draft in _closed(call)]
+    calls = [draft for call in view.calls.open.values() for draft in _closed(call, words)]
     _ = recording.recorder.appender.add([Draft("run", start), *calls])
-    _ = recording.recorder.appender.add(lambda view: _end(view, run_id))
+    _ = recording.recorder.appender.add(lambda view: _end(view, run_id, words.cause))
 
 
-def _closed(call: Call) -> list[Draft]:
+def _closed(call: Call, words: Words) -> list[Draft]:
     """The end of a call: by answer if it may have run, else by reject (LOG 5.3)."""
     ran = bool(call.dispatches or call.elsewhere)
-    text = UNKNOWN if ran else NOT_RUN
+    text = words.ran if ran else words.not_run
     said = Raw(encode(function_call_output(call.call_id, text)))
     output = Draft("item", {"item": call.landed or said})
     if call.state in ("rejected", "answered"):
@@ -78,24 +101,24 @@ def _closed(call: Call) -> list[Draft]:
             "call_id": call.call_id,
             "target": call.entry,
             "verdict": "answer" if ran else "reject",
-            "by": "human",
-            "reason": CANCELLED,
+            "by": words.by,
+            "reason": words.cause,
         },
     )
     return [decision, output]
 
 
-def _end(view: View, run_id: str) -> Sequence[Draft]:
+def _end(view: View, run_id: str, cause: str) -> Sequence[Draft]:
     pending: Sequence[str] = ()
     reason: str = "aborted"
     if view.drives.open is not None:
         pending, reason = view.drives.verdict(view.drives.open, view.calls)
-    told = {"run_id": run_id, "reason": "aborted", "cause": CANCELLED}
+    told = {"run_id": run_id, "reason": "aborted", "cause": cause}
     end = {
         "run_id": run_id,
         "phase": "end",
         "reason": reason,
         "pending": list(pending),
-        "ref": CANCELLED,
+        "ref": cause,
     }
     return [Draft("perdure:end", told), Draft("run", end)]

@@ -14,8 +14,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from perdure.durable.callwork import recording_of
+from perdure.durable.control import Control
 from perdure.durable.driven import Driven
-from perdure.durable.driver import Control, Driving, drive_until_rest
+from perdure.durable.driver import Driving, drive_until_rest
 from perdure.durable.state import CHILD, CUT, RunState, read_run, state_of, waiting_calls
 from perdure.errors import InvalidArguments, LogError, NoSession, Suspend, ToolError
 from perdure.log import (
@@ -186,7 +187,7 @@ class AgentTool:
         return new_header(
             child,
             now,
-            run=RunIdentity(id=f"{run.id}>{call.id}", kind=CHILD) if run is not None else None,
+            run=_below(run, call) if run is not None else None,
             agent=self.driven.name,
             cwd=(env.cwd if env is not None else "") or parent.session.header.cwd,
             origin=Origin(parent.session.id),
@@ -205,7 +206,7 @@ class AgentTool:
             telling.cancel()
             with contextlib.suppress(LogError):
                 await child.close()
-        if rested.lost:
+        if rested.lost or isinstance(rested.error, LogError):
             raise _broken(parent, call, rested.error, self._now())
         session = await read_run(parent.store, child.session.id)
         state = await self._state(child, session, rested.status)
@@ -237,6 +238,11 @@ class AgentTool:
         raise ToolError(f"agent {self.name!r} gave no answer: {why}")
 
 
+def _below(run: RunIdentity, call: Call) -> RunIdentity:
+    """What a child is as a run: it shares the fate of its root, if that is a saga."""
+    return RunIdentity(id=f"{run.id}>{call.id}", kind=CHILD, saga=run.saga)
+
+
 def _decided_again(parent: View, call_id: str) -> str:
     """The last decision of somebody that a call runs once more; empty if there is none."""
     call = parent.calls.named(call_id)
@@ -252,6 +258,8 @@ def _took(child: Session, decision: str) -> bool:
 
 async def _give_up(child: Recording, status: str) -> None:
     """Close a child that failed or was stopped: its parent reads of it as of any failed tool."""
+    if child.session.header.is_saga:
+        return  # its root rolls it back, and closes it then
     if child.view.closed is None and status in ("failed", "stopped"):
         again = child.again()
         await again.append(Draft("perdure:closed", {"status": status}))

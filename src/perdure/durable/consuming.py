@@ -23,6 +23,7 @@ from perdure.durable.messages import (
     Resolve,
     Retry,
     Sent,
+    Settle,
     Signal,
     Told,
     decode_told,
@@ -32,6 +33,7 @@ from perdure.log import Call, Draft, Message, View
 from perdure.log.context import item_of
 from perdure.log.entries import MESSAGE, ItemEntry, Json
 from perdure.log.programs import OWN, program_work
+from perdure.log.sagas import Done
 from perdure.log.timestamps import wall_of
 from perdure.log.work import CallWork
 from perdure.loop import Answer, Provenance, answer_with, approve, deny
@@ -101,6 +103,10 @@ def _take(authority: Authority, message: Message, told: Told | None, taken: Take
             return _resolved_step(authority, message, told, taken)
         case NotStarted():
             return _not_started(authority.view, message, told, taken)
+        case Settle():
+            return settle(authority.view, message, told, taken)
+        case Late() if told.failure:
+            return _late_failure(authority.view, message, told, taken)
         case _:
             answer = answer_of(authority, told, message.id)
             if isinstance(answer, str):
@@ -230,6 +236,43 @@ def _late(call: Call, told: Late, message: str) -> Answer | str:
         reason=CAME_LATE,
         provenance=Provenance(message=message),
     )
+
+
+def _late_failure(view: View, message: Message, told: Late, taken: Taken) -> str:
+    """A call of a saga failed, and its driver could not write it: the saga is tripped."""
+    call = view.calls.open.get(told.call_id)
+    why = "it has its output" if call is None else _late(call, told, message.id)
+    if isinstance(why, str) or call is None:
+        return str(why)
+    body: Json = {
+        "phase": "tripped",
+        "call_id": call.call_id,
+        "target": call.entry,
+        "cause": told.failure,
+    }
+    taken.drafts.append(Draft("perdure:saga", _named(message, body)))
+    return ""
+
+
+def settle(view: View, message: Message, told: Settle, taken: Taken) -> str:
+    """Take what somebody says of an effect at which a rollback stops, or say why not."""
+    undoing = view.saga.of(Done(told.session, told.target, told.step))
+    if view.saga.tripped is None or undoing.is_over:
+        return f"no rollback stops at call {told.call_id!r}"
+    body: Json = {
+        "phase": "settled",
+        "call_id": told.call_id,
+        "target": told.target,
+        "session": told.session,
+        "step": told.step,
+        "tool": told.tool,
+        "verdict": told.verdict,
+        "reason": told.reason,
+        "perdure:who": told.who,
+        "perdure:evidence": Raw(told.evidence.encode()) if told.evidence else "",
+    }
+    taken.drafts.append(Draft("perdure:compensation", _named(message, body)))
+    return ""
 
 
 def _was_answered(call: Call, reason: str) -> bool:

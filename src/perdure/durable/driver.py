@@ -12,23 +12,22 @@ import dataclasses
 from collections.abc import AsyncGenerator, Callable
 from typing import Literal, Protocol, TypeAlias
 
-from perdure.durable.cancelling import cancel_children, cancel_run
+from perdure.durable.cancelling import cancel_children, cancel_run, saga_cancelled
 from perdure.durable.consuming import Authority, Taken, consume
+from perdure.durable.control import LOST, Control, Rested
 from perdure.durable.driven import Driven, Handle
 from perdure.durable.late import late_sink, report_unrecorded
 from perdure.durable.leftovers import refuse_leftovers
-from perdure.durable.plan import Close, Drive, Outlook, Rest, limits_left, plan
+from perdure.durable.plan import NO_LIMITS, Close, Drive, Outlook, Rest, limits_left, plan
 from perdure.durable.readiness import ready_calls
 from perdure.durable.reconciling import reconcile
-from perdure.errors import FenceLost, LeaseExpired, StaleVersion
+from perdure.durable.sagas.rollback import is_rolled_back, roll_back
+from perdure.errors import Aborted, LeaseExpired, Tripped
 from perdure.log import Draft, Recording, Session
 from perdure.loop import Broadcast, Limits, Opening, RunEnd, Trigger
 
 POLL = 1.0
 """Seconds between two looks for a stop while a drive runs."""
-
-LOST = (FenceLost, LeaseExpired, StaleVersion)
-"""What says that somebody else may drive now."""
 
 Point = Literal["taken", "planned", "driven", "closing", "closed"]
 """Named places at which a test may stop a driver: messages were judged, the next step is known, a
@@ -73,23 +72,6 @@ class Nobody:
 NOBODY = Nobody()
 
 
-class Control:
-    """The end by which a driver is told to stop. Its drive is aborted, and no other is started."""
-
-    __slots__ = ("cause", "handle")
-
-    def __init__(self) -> None:
-        self.cause: BaseException | str | None = None
-        self.handle: Handle | None = None
-        """The drive that runs, or ran last."""
-
-    def abort(self, cause: BaseException | str = "aborted") -> None:
-        """Stop. The first cause stands."""
-        self.cause = self.cause or cause
-        if self.handle is not None:
-            self.handle.abort(cause)
-
-
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Driving:
     """How a run is driven."""
@@ -102,27 +84,6 @@ class Driving:
     control: Control = dataclasses.field(default_factory=Control)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Rested:
-    """Where a driver stopped."""
-
-    status: str
-    end: RunEnd | None = None
-    """Of its last drive, if it drove."""
-    gone: bool = False
-    """It lost its lease outside of a drive."""
-
-    @property
-    def error(self) -> BaseException | None:
-        """What its last drive failed with."""
-        return self.end.error if self.end is not None and self.end.reason == "error" else None
-
-    @property
-    def lost(self) -> bool:
-        """Whether it stopped because somebody else may drive."""
-        return self.gone or (self.end is not None and isinstance(self.end.error, LOST))
-
-
 async def drive_until_rest(driven: Driven, recording: Recording, driving: Driving) -> Rested:
     """Drive a run under its lease until there is nothing more to do.
 
@@ -133,11 +94,20 @@ async def drive_until_rest(driven: Driven, recording: Recording, driving: Drivin
     end: RunEnd | None = None
     begun = recording.session.version
     while True:
+        if is_rolled_back(recording):
+            rested = await _roll_back(driven, recording, driving)
+            if rested is not None:
+                return rested
+            recording = recording.again()
+            continue
         taken = await _take(driven, recording)
         driving.at("taken")
         if taken.drafts:
             await recording.append(*taken.drafts)
             recording = recording.again()
+            continue
+        if taken.cancel is not None and recording.session.header.is_saga:
+            await recording.append(saga_cancelled(*taken.cancel))
             continue
         if taken.cancel is not None:
             await cancel_children(recording, ids=driven.ids)
@@ -155,7 +125,10 @@ async def drive_until_rest(driven: Driven, recording: Recording, driving: Drivin
             case Drive(opening):
                 end = await _drive(driven, recording, driving, opening, limits_left(outlook))
                 driving.at("driven")
-                if end.reason in ("error", "aborted"):
+                if isinstance(end.error, Tripped):
+                    await recording.recorder.appender.ticket  # raises if the failure is not durable
+                    end = None
+                elif end.reason in ("error", "aborted"):
                     if not await _told_to_stop(recording, end):
                         status = "failed" if end.reason == "error" else "aborted"
                         return Rested(status=status, end=end)
@@ -167,6 +140,16 @@ async def drive_until_rest(driven: Driven, recording: Recording, driving: Drivin
             case Rest(status):
                 await refuse_leftovers(driven, recording)
                 return Rested(status=status, end=end)
+
+
+async def _roll_back(driven: Driven, recording: Recording, driving: Driving) -> Rested | None:
+    async def forth(driven: Driven, recording: Recording, opening: Opening) -> RunEnd:
+        return await _drive(driven, recording, driving, opening, NO_LIMITS)
+
+    try:
+        return await roll_back(driven, recording, driving.control, forth)
+    except Aborted:
+        return Rested(status="aborted")
 
 
 async def _take(driven: Driven, recording: Recording) -> Taken:

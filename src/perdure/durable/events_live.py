@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from typing import Literal
 
 from perdure.durable.byid import Ran, go_on_with
+from perdure.durable.control import Control
 from perdure.durable.driven import Driven
-from perdure.durable.driver import Control, Driving
+from perdure.durable.driver import Driving
 from perdure.durable.events import Projection
 from perdure.durable.starting import begin_run
 from perdure.log import Session, Store
@@ -210,6 +211,7 @@ async def follow(
     prompts: Sequence[Item | Hidden],
     events: RunEvents,
     *,
+    saga: bool = False,
     trigger: Trigger | None = None,
 ) -> Following:
     """Begin a run, or go on with it, and show it. Arguments are those of `run_by_id`.
@@ -219,7 +221,7 @@ async def follow(
         RunMismatch: The id is bound to another input or kind.
         LogError: The store refuses.
     """
-    session = await begin_run(driven, store, run_id, prompts, trigger=trigger)
+    session = await begin_run(driven, store, run_id, prompts, saga=saga, trigger=trigger)
     driving = Driving(consumers=events, trigger=trigger, watcher=events)
     task = asyncio.get_running_loop().create_task(
         _until_rest(driven, store, session, driving, events), name=f"perdure-stream-{session.id}"

@@ -76,4 +76,4 @@ def _told(known: Known, fence: str) -> Late | NotStarted:
     if known.output is None:
         return NotStarted(call_id=known.call_id, dispatch=dispatch, fence=fence)
     item = Raw(encode(known.output))
-    return Late(call_id=known.call_id, dispatch=dispatch, item=item)
+    return Late(call_id=known.call_id, dispatch=dispatch, item=item, failure=known.failure)

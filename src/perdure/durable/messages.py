@@ -72,6 +72,23 @@ class Retry(_Told, frozen=True, kw_only=True, omit_defaults=True, tag="retry"):
     """The run-end entry it answers."""
 
 
+class Settle(_Told, frozen=True, kw_only=True, omit_defaults=True, tag="settle"):
+    """Say what became of an effect at which the rollback of a saga stops."""
+
+    call_id: str
+    target: str
+    """The call's item."""
+    session: str
+    """The session that has it."""
+    step: str = ""
+    tool: str = ""
+    verdict: str
+    """`compensated` by hand, or `left` as it is."""
+    about: str
+    """The entry that says that the rollback stops there."""
+    evidence: str = ""
+
+
 class Signal(_Told, frozen=True, kw_only=True, omit_defaults=True, tag="signal"):
     """Something happened that calls of the run may wait for; the first of a name stands."""
 
@@ -101,6 +118,8 @@ class Late(_Told, frozen=True, kw_only=True, omit_defaults=True, tag="late"):
 
     call_id: str
     dispatch: str
+    failure: str = ""
+    """What it failed with, in a saga."""
     item: msgspec.Raw
     """Its output, as the item it is to become."""
 
@@ -114,7 +133,7 @@ class NotStarted(_Told, frozen=True, kw_only=True, omit_defaults=True, tag="not_
 
 
 Told: TypeAlias = (
-    Approve | Deny | Resolve | Cancel | Retry | Signal | Sent | Reply | Late | NotStarted
+    Approve | Deny | Resolve | Settle | Cancel | Retry | Signal | Sent | Reply | Late | NotStarted
 )
 
 _DECODER: msgspec.json.Decoder[Told] = msgspec.json.Decoder(Told)
@@ -156,6 +175,8 @@ def _subject(told: Told) -> str:
             return f"decide/{told.hold}"
         case Resolve():
             return f"resolve/{told.dispatch}"
+        case Settle():
+            return f"settle/{told.about}"
         case Retry():
             return f"retry/{told.end}"
         case Signal():

@@ -87,6 +87,8 @@ def plan(outlook: Outlook, given: Mapping[str, Answer]) -> Step:
     view = outlook.view
     if view.closed is not None:
         return Rest(view.closed.status, view.closed.cause)
+    if view.saga.tripped is not None:  # of a sub-agent; its root rolls it back
+        return Rest("failed", view.saga.tripped.cause)
     if view.is_program:
         return _program(outlook)
     if view.calls.open:

@@ -102,7 +102,7 @@ async def _is_ready(store: Store, child: str, driven: Driven) -> bool:
     except NoSession:
         return True
     view = session.view()
-    if view.closed is not None or view.drives.open is not None:
+    if view.closed is not None or view.drives.open is not None or view.saga.tripped is not None:
         return True
     if await store.unconsumed(child):
         return True

@@ -15,8 +15,9 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from perdure.durable.byid import go_on_with
+from perdure.durable.control import Control
 from perdure.durable.driven import Driven
-from perdure.durable.driver import Control, Driving
+from perdure.durable.driver import Driving
 from perdure.durable.state import RunState, read_run
 from perdure.errors import ConfigError, NoSession, PerdureError, RunBusy
 from perdure.log import Filters, Header, Listed, Session, Store

@@ -47,6 +47,7 @@ async def begin_run(
     prompts: Sequence[Item | Hidden],
     *,
     kind: str = "run",
+    saga: bool = False,
     trigger: Trigger | None = None,
 ) -> Session:
     """The session of a run: a new one that holds the input, or the one that is there.
@@ -63,7 +64,7 @@ async def begin_run(
         new_session_id(clock, ids),
         timestamp(clock.wall()),
         name=run_id,
-        run=RunIdentity(id=run_id, kind=kind),
+        run=RunIdentity(id=run_id, kind=kind, saga=saga),
         agent=driven.name,
         cwd=cwd_of(driven.env),
     )
@@ -74,7 +75,8 @@ async def begin_run(
         await store.create(header, name=run_id, batch=entries, summary=summary)
     except NameTaken as taken:
         session = await read_run(store, taken.session)
-        _check_same(session, run_id, kind, driven.name, prompts)
+        asked = RunIdentity(id=run_id, kind=kind, saga=saga)
+        _check_same(session, asked, driven.name, prompts)
         return session
     session = Session(header)
     for entry in entries:
@@ -92,14 +94,16 @@ def _sealed(drafts: Sequence[Draft], driven: Driven) -> tuple[AnyEntry, ...]:
 
 
 def _check_same(
-    session: Session, run_id: str, kind: str, name: str, prompts: Sequence[Item | Hidden]
+    session: Session, asked: RunIdentity, name: str, prompts: Sequence[Item | Hidden]
 ) -> None:
-    run = session.header.run
+    run, run_id = session.header.run, asked.id
     if run is None:
         raise RunMismatch(run_id, "is the name of a session that is no run")
-    if run.kind != kind:
-        raise RunMismatch(run_id, f"is of the kind {run.kind!r}, not {kind!r}")
-    if kind == PROGRAM and session.header.agent != name:
+    if run.kind != asked.kind:
+        raise RunMismatch(run_id, f"is of the kind {run.kind!r}, not {asked.kind!r}")
+    if run.saga != asked.saga:
+        raise RunMismatch(run_id, "is a saga" if run.saga else "was begun, and not as a saga")
+    if asked.kind == PROGRAM and session.header.agent != name:
         raise RunMismatch(run_id, f"is of the program {session.header.agent!r}, not {name!r}")
     if not is_same_input(input_of(session), [unhide(one)[0] for one in prompts]):
         raise RunMismatch(run_id, "was begun with another input")

@@ -14,6 +14,7 @@ from perdure.log.entries import ItemEntry, ResponseEntry
 from perdure.log.origins import origins_of
 from perdure.log.programs import program_wait, program_work
 from perdure.log.resuming import pending_of, recorded_items
+from perdure.log.sagas import SagaReport
 from perdure.log.spend import usage_of
 from perdure.log.store import Filters, Store
 from perdure.log.work import named_waits
@@ -53,6 +54,8 @@ class RunState:
         usage: The tokens of all its responses.
         spend: The tokens of all its requests, by model.
         created_at: When it was begun, as a timestamp.
+        saga: Whether it is all or nothing.
+        report: What came of rolling it back, as far as it has come; None if it was not.
         due: When it goes on by itself, in nanoseconds since the Unix epoch; None if it does not.
     """
 
@@ -69,6 +72,8 @@ class RunState:
     usage: Usage = NO_USAGE
     spend: Spend = NO_SPEND
     created_at: str = ""
+    saga: bool = False
+    report: SagaReport | None = None
     due: int | None = None
 
 
@@ -118,6 +123,8 @@ def state_of(session: Session, pending: Sequence[PendingCall], status: str = "")
         usage=usage_of(responses),
         spend=view.spend,
         created_at=header.created_at,
+        saga=header.is_saga,
+        report=view.saga.report,
         due=view.due,
     )
 
@@ -132,6 +139,8 @@ def cause_of(view: View) -> str:
     """What stopped, cancelled or failed the run; empty if nothing did."""
     if view.closed is not None:
         return view.closed.cause
+    if view.saga.tripped is not None:
+        return view.saga.tripped.cause
     last = view.drives.last
     if last is None or view.drives.open is not None:
         return ""

@@ -44,6 +44,8 @@ class _Planned:
     effect: Effect = "once"
     retries: int = 0
     timeout: float | None = None
+    told: Json = dataclasses.field(default_factory=dict[str, object])
+    """What its end says besides; the work puts it there."""
 
     def check(self) -> None:
         """Refuse what cannot be taken.
@@ -216,18 +218,20 @@ async def nested_step(call: Call, tool: Tool, arguments: str, run: RunNested) ->
     """
     recorded = recorded_now()
     if recorded is None or recorded.call is not call or step_now.get():
-        return await run("")
+        return (await run("")).result
     place = recorded.calls[tool.name] = recorded.calls.get(tool.name, 0) + 1
     name = f"{INVOKED}{tool.name}/{place}"
     key = f"{call.idempotency_key}/{name}"
 
+    told: Json = {}
+
     async def work() -> object:
-        given = await run(key)
+        given, told["arguments"] = await run(key)
         shown = function_call_output(call.id, given.output)
         return msgspec.json.decode(encode(shown))
 
     effect = effect_of(tool, arguments or "{}")
-    item = await _step(recorded, _Planned(name, work, effect))
+    item = await _step(recorded, _Planned(name, work, effect, told=told))
     if isinstance(item, str):  # somebody said what it gave
         return ToolResult(item)
     output = decode_item(msgspec.json.encode(item))
@@ -261,7 +265,7 @@ async def _taken(recorded: Recorded, planned: _Planned) -> object:
         if effect != "once":
             raise ConfigError(why) from None
         raise _doubted(recorded, planned, OutcomeUnknown(why)) from None
-    await recorded.write("perdure:step", {**end, "result": Raw(text.encode())})
+    await recorded.write("perdure:step", {**end, **planned.told, "result": Raw(text.encode())})
     return msgspec.json.decode(text)
 
 

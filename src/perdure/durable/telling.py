@@ -364,10 +364,8 @@ async def _close_now(store: Store, session: str, *, clock: Clock, ids: Ids) -> N
     except Leased:
         return
     try:
-        if (
-            recording.session.header.run is None
-            or recording.session.header.run.kind not in CLOSED_HERE
-        ):
+        header = recording.session.header
+        if header.run is None or header.run.kind not in CLOSED_HERE or header.is_saga:
             return  # what has to be undone, its agent undoes
         messages = await store.unconsumed(session)
         authority = Authority(view=recording.view, now=clock.wall())

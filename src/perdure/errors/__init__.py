@@ -89,11 +89,14 @@ PerdureError
 │   └── LoopDetected                 a drive repeated itself until it was stopped
 ├── CallEnded                        a call's handle was used after the call had ended
 ├── Aborted                          a drive was told to stop
+│   └── Tripped                      a call of a saga failed
 ├── SubscriberHung (TimeoutError)    a subscriber did not return while a drive wound down
 ├── OutputInvalid (ValueError)       no answer of the model fitted the type that was asked for
 ├── OutputRefused                    the model refused to give a typed answer
 ├── NoOutput (LookupError)           a run has no output, or none yet
+├── CompensationFailed               a compensator failed; the rollback of its saga stopped
 └── RunFailed                        a run ended in error; carries its result
+    └── SagaRolledBack               a saga failed and was rolled back; carries the report
 
 BaseException
 └── Suspend                          a tool waits; the signal passes what catches exceptions
@@ -109,6 +112,7 @@ from perdure.errors.base import PerdureError
 from perdure.errors.drives import (
     Aborted,
     CallEnded,
+    CompensationFailed,
     Guard,
     LoopDetected,
     NoOutput,
@@ -116,8 +120,10 @@ from perdure.errors.drives import (
     OutputRefused,
     PromptRefused,
     RunFailed,
+    SagaRolledBack,
     SubscriberHung,
     Suspend,
+    Tripped,
 )
 from perdure.errors.log import (
     CorruptLog,
@@ -228,6 +234,7 @@ __all__ = [
     "CallAnswered",
     "CallEnded",
     "CannotContinue",
+    "CompensationFailed",
     "ConfigError",
     "ContextTooLong",
     "CorruptLog",
@@ -287,6 +294,7 @@ __all__ = [
     "RunFailed",
     "RunFinished",
     "RunMismatch",
+    "SagaRolledBack",
     "ServerFailed",
     "SessionExists",
     "StaleVersion",
@@ -308,6 +316,7 @@ __all__ = [
     "TransactionRefused",
     "TransactionUndone",
     "Transport",
+    "Tripped",
     "Truncated",
     "UnknownModel",
     "UnsupportedFormat",

@@ -69,6 +69,21 @@ class Aborted(PerdureError):
         super().__init__(reason)
 
 
+class Tripped(Aborted):
+    """A call of a saga failed, so the drive was stopped and the saga is rolled back.
+
+    Attributes:
+        call_id: The call.
+        tool: The name of its tool.
+    """
+
+    def __init__(self, call_id: str, tool: str, error: BaseException | None) -> None:
+        self.call_id = call_id
+        self.tool = tool
+        super().__init__(f"call {call_id!r} of tool {tool!r} failed: {error}")
+        self.__cause__ = error
+
+
 class SubscriberHung(PerdureError, TimeoutError):
     """A subscriber did not return while a drive wound down; it hears nothing more of that drive.
 
@@ -135,6 +150,36 @@ class RunFailed(PerdureError, Generic[ResultT_co]):
         self.cause = cause
         super().__init__(f"the run failed: {cause}")
         self.__cause__ = cause
+
+
+class SagaRolledBack(RunFailed[ResultT_co]):
+    """A saga failed, and what it had done was undone as far as that goes.
+
+    Attributes:
+        report: What was undone, what stands, and what nobody knows of; a `SagaReport`.
+    """
+
+    def __init__(self, result: ResultT_co, cause: BaseException, report: object) -> None:
+        self.report = report
+        super().__init__(result, cause)
+        self.args = (f"the saga was rolled back: {cause}",)
+
+
+class CompensationFailed(PerdureError):
+    """A compensator failed, so the rollback of its saga stopped; driving the run again goes on.
+
+    Attributes:
+        call_id: The call that was to be undone.
+        tool: Its tool.
+    """
+
+    def __init__(self, call_id: str, tool: str, error: BaseException | str) -> None:
+        self.call_id = call_id
+        self.tool = tool
+        super().__init__(
+            f"call {call_id!r} of tool {tool!r} could not be undone: {error}; drive the run again, "
+            "or say with Runs.resolve what became of it"
+        )
 
 
 class Suspend(BaseException):

@@ -282,6 +282,8 @@ class ClosedEntry(Entry, frozen=True, kw_only=True, tag="perdure:closed"):
     """Who cancelled it."""
     result: Raw = Raw(b"")
     """Of a program that is done: what it returned, as JSON."""
+    report: Json | None = None
+    """Of a saga that was rolled back: what was undone, what was not, and what is unknown."""
 
 
 class ResultEntry(Entry, frozen=True, kw_only=True, tag="perdure:result"):
@@ -332,6 +334,8 @@ class StepEntry(Entry, frozen=True, kw_only=True, tag="perdure:step"):
     effect: str = ""
     idempotency_key: str = ""
     """Of a start."""
+    arguments: str = ""
+    """Of the end of a call that a tool made: what its own tool got."""
     result: Raw = Raw(b"")
     """Of an end: what it gave, as JSON; empty if it failed."""
     error: str = ""
@@ -396,6 +400,52 @@ class AckEntry(Entry, frozen=True, kw_only=True, tag="perdure:ack"):
     key: str = ""
 
 
+class SagaEntry(Entry, frozen=True, kw_only=True, tag="perdure:saga"):
+    """What happens to a saga (LOG 5.9)."""
+
+    type: ClassVar[Literal["perdure:saga"]] = "perdure:saga"
+    phase: str = ""
+    """`tripped`: a call failed, and the saga with it. `failed`: so did another. `cancelled`: it
+    was cancelled. `never_ran`: somebody says so of a call that is not undone. `halted`: the
+    rollback waits for somebody. `stopped`: a compensator
+    failed. `resumed`: it goes on. `undone`: nothing is left to be undone."""
+    call_id: str = ""
+    target: str = ""
+    """The call's item."""
+    session: str = ""
+    """Of a halt: the session that has the call."""
+    cause: str = ""
+    output: Raw = Raw(b"")
+    """What the tool of a failed call gave, if a hook made the failure."""
+    report: Json | None = None
+    who: str = field(default="", name="perdure:who")
+    evidence: Raw = field(default=Raw(b""), name="perdure:evidence")
+
+
+class CompensationEntry(Entry, frozen=True, kw_only=True, tag="perdure:compensation"):
+    """The start or the end of undoing a call, in the session of the root (LOG 5.9)."""
+
+    type: ClassVar[Literal["perdure:compensation"]] = "perdure:compensation"
+    call_id: str = ""
+    target: str = ""
+    """The call's item."""
+    session: str = ""
+    """The session that has the call."""
+    step: str = ""
+    """The step of the call, if it is a call that its tool made."""
+    phase: str = ""
+    """`start`, `end`, or `settled`, by somebody."""
+    tool: str = ""
+    idempotency_key: str = ""
+    error: str = ""
+    """Of an end: why it failed."""
+    verdict: str = ""
+    """Of `settled`: `compensated` by hand, or `left` as it is."""
+    reason: str = ""
+    who: str = field(default="", name="perdure:who")
+    evidence: Raw = field(default=Raw(b""), name="perdure:evidence")
+
+
 class UnknownEntry(Entry, frozen=True, kw_only=True, tag="\x7fentry"):
     """An entry of a type nobody knows, or one whose members have other types than they should."""
 
@@ -432,6 +482,8 @@ AnyEntry: TypeAlias = (
     | SignalEntry
     | ChannelEntry
     | AckEntry
+    | SagaEntry
+    | CompensationEntry
     | UnknownEntry
 )
 
@@ -463,6 +515,8 @@ _KnownEntry: TypeAlias = (
     | SignalEntry
     | ChannelEntry
     | AckEntry
+    | SagaEntry
+    | CompensationEntry
 )
 
 TYPES = frozenset(

@@ -34,6 +34,8 @@ class RunIdentity(Struct, frozen=True, kw_only=True):
 
     id: str
     kind: str = ""
+    saga: bool = False
+    """It is all or nothing."""
 
 
 class Header(Struct, frozen=True, kw_only=True):
@@ -76,6 +78,11 @@ class Header(Struct, frozen=True, kw_only=True):
     def is_program(self) -> bool:
         """Whether it is the run of a program without a model."""
         return self.run is not None and self.run.kind == PROGRAM
+
+    @property
+    def is_saga(self) -> bool:
+        """Whether it is a run that is all or nothing, or a sub-agent's session below one."""
+        return self.run is not None and self.run.saga
 
     @property
     def lease_root(self) -> str:
@@ -181,7 +188,8 @@ def new_header(
     }
     members |= {member: value for member, value in optional.items() if value}
     if run is not None:
-        members["perdure:run"] = {"id": run.id, "kind": run.kind}
+        saga = {"saga": True} if run.saga else {}
+        members["perdure:run"] = {"id": run.id, "kind": run.kind, **saga}
     return decode_header(json_text({**members, **(extra or {})}))
 
 

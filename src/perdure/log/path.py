@@ -21,6 +21,7 @@ from perdure.log.entries import (
 from perdure.log.programs import program_due, program_status
 from perdure.log.queues import QueuesFold
 from perdure.log.requests import Rebuilt, TailFold, rebuild
+from perdure.log.sagas import SagaFold
 from perdure.log.spend import Spend, SpendFold
 from perdure.log.status import due_of, status_of
 from perdure.log.work import NOW, WorkFold
@@ -51,6 +52,7 @@ class View:
         self.drives = DrivesFold()
         self.queues = QueuesFold()
         self.work = WorkFold()
+        self.saga = SagaFold()
         self.closed: ClosedEntry | None = None
         """The end of the run (LOG 4.2)."""
         self.name = ""
@@ -67,6 +69,7 @@ class View:
         self.drives.apply(entry, about, self.calls, made)
         self.queues.apply(entry)
         self.work.apply(entry)
+        self.saga.apply(entry)
         self._spend.apply(entry, self._context.settings.current.model)
         if isinstance(entry, ClosedEntry):
             self.closed = self.closed or entry
@@ -115,12 +118,13 @@ class View:
     def status(self) -> str:
         if self.is_program:
             return program_status(self.drives, self.work, self.closed)
-        return status_of(self.drives, self.calls, self.closed, halts=self._halts)
+        rolling = self.saga.status if self.closed is None and self.drives.open is None else ""
+        return rolling or status_of(self.drives, self.calls, self.closed, halts=self._halts)
 
     @property
     def due(self) -> int | None:
         """When it wants to be driven, in nanoseconds since the Unix epoch."""
-        if self.closed is not None:
+        if self.closed is not None or self.saga.tripped is not None:
             return None
         return program_due(self.drives, self.work) if self.is_program else self._due
 

@@ -68,6 +68,15 @@ def committed_draft(call: Json, result: ToolResult, *, early: bool) -> Draft:
     return Draft("item", {**body, "perdure:terminate": True} if result.terminate else body)
 
 
+def failure_draft(call: Json, event: ToolEnd) -> Draft:
+    """What says that a call of a saga failed; written before its output."""
+    phase = "tripped" if event.trips else "failed"
+    body: Json = {"phase": phase, **call, "cause": f"{event.name} failed: {event.error}"}
+    if event.gave is not None:
+        body["output"] = Raw(encode(event.gave))
+    return Draft("perdure:saga", body)
+
+
 def compaction_draft(compaction: Compaction, first_kept: Draft | str, settings: Settings) -> Draft:
     """What a compaction folds, with a checkpoint of the settings in force."""
     made = {

@@ -25,6 +25,7 @@ from perdure.log.recorded_bodies import (
     Owed,
     committed_draft,
     compaction_draft,
+    failure_draft,
     hidden_item,
     input_draft,
     message_body,
@@ -100,6 +101,8 @@ class Known(Struct, frozen=True, gc=False):
     dispatch: Draft
     output: FunctionCallOutput | None
     """What the tool gave; None if it was provably not entered."""
+    failure: str = ""
+    """What it failed with, in a saga."""
 
 
 class _Model:
@@ -151,6 +154,7 @@ class Recorder:
         self._settings = settings
         self._keep = keep
         self._may_enter = may_enter
+        self._saga = appender.session.header.is_saga
         path = appender.view.path
         self._calls = CallTracks(
             appender.view.calls.open.values(),
@@ -525,7 +529,9 @@ class Recorder:
             return
         gave = event.output is not None and not track.is_transactional  # whose has one way (LOG 6)
         if track.dispatch is not None and (gave or not event.entered):
-            self._known.append(Known(event.call_id, track.dispatch, event.output))
+            failed = self._saga and event.failed
+            failure = f"{event.name} failed: {event.error}" if failed else ""
+            self._known.append(Known(event.call_id, track.dispatch, event.output, failure))
         if event.output is None:
             if event.call_id in self._batch:
                 self._batch.remove(event.call_id)  # it holds up no other's output
@@ -539,6 +545,8 @@ class Recorder:
             return
         if track.output and event.call_id in self._committed:
             return
+        if self._saga and event.failed:  # stands before what would let the saga go on
+            self._add(failure_draft(track.name, event))
         self._landed[event.call_id] = event
         early = self._batch[:1] != [event.call_id] and track.has_effect
         if early and event.call_id not in self._committed:

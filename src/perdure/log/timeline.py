@@ -13,6 +13,7 @@ from perdure.log.entries import (
     ChannelEntry,
     ClosedEntry,
     CompactionEntry,
+    CompensationEntry,
     ConfigEntry,
     CustomEntry,
     DecisionEntry,
@@ -33,6 +34,7 @@ from perdure.log.entries import (
     ResultEntry,
     RetryEntry,
     RunEntry,
+    SagaEntry,
     SignalEntry,
     StepEntry,
     WaitEntry,
@@ -303,7 +305,7 @@ def _of_runs(entry: AnyEntry) -> str:
             return _of_calls(entry)
 
 
-_TOLD = frozenset({"decide", "resolve", "retry", "cancel"})
+_TOLD = frozenset({"decide", "resolve", "settle", "retry", "cancel"})
 """What people ask for, as the ids of their messages begin."""
 
 
@@ -318,6 +320,10 @@ def _of_calls(entry: AnyEntry) -> str:
         case ChannelEntry():
             value = bytes(entry.value).decode()
             return f"message {entry.key} of {entry.channel}{_by(entry.who)}: {value}"
+        case SagaEntry():
+            return _saga(entry)
+        case CompensationEntry():
+            return _compensation(entry)
         case AckEntry():
             return f"{entry.call_id or 'it'} is done with message {entry.key} of {entry.channel}"
         case _:
@@ -337,6 +343,40 @@ def _step(entry: StepEntry) -> str:
     if entry.error:
         return f"{of} failed: {entry.error}{said}"
     return f"{of} gave {bytes(entry.result).decode() or 'nothing'}{said}"
+
+
+def _saga(entry: SagaEntry) -> str:
+    about = f" {entry.call_id}" if entry.call_id else ""
+    says = f", says {entry.who}" if entry.who else ""
+    match entry.phase:
+        case "tripped":
+            return f"the saga is tripped: {entry.cause}"
+        case "cancelled":
+            return f"the saga is cancelled{_by(entry.who)}: {entry.cause}"
+        case "failed":
+            return f"{entry.call_id} failed too: {entry.cause}"
+        case "never_ran":
+            return f"{entry.call_id} never ran{says}{_ref(entry.cause)}"
+        case "halted":
+            return f"the rollback halts on{about}: {entry.cause}"
+        case "stopped":
+            return f"the rollback stops: {entry.cause}"
+        case "resumed":
+            return "the rollback goes on"
+        case "undone":
+            return "nothing is left to be undone"
+        case _:
+            return f"saga: {entry.phase}{about}"
+
+
+def _compensation(entry: CompensationEntry) -> str:
+    of = f"{entry.tool} {entry.call_id}" + (f" ({entry.step})" if entry.step else "")
+    if entry.phase == "start":
+        return f"undoing {of}"
+    if entry.phase == "settled":
+        word = "was undone by hand" if entry.verdict == "compensated" else "is left as it is"
+        return f"{of} {word}{f', says {entry.who}' if entry.who else ''}{_ref(entry.reason)}"
+    return f"{of} could not be undone: {entry.error}" if entry.error else f"{of} is undone"
 
 
 def _waits(entry: WaitEntry) -> str:

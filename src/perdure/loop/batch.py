@@ -26,6 +26,7 @@ from perdure.errors import (
     ToolPanic,
     ToolTimeout,
     TransactionUndone,
+    Tripped,
 )
 from perdure.loop.answers import CHECK_FIRST
 from perdure.loop.context import LoopPort
@@ -111,11 +112,21 @@ class Slot:
     """Its output is that of a drive that was cut; it does not run."""
     doubted: bool = False
     """Nobody knows what came of it, and the model is told so."""
+    gave: ToolResult | None = None
+    """What its tool gave, if a hook made a failure of it."""
+    trips: bool = False
+    """It failed where that ends the drive."""
 
     @property
     def was_dispatched(self) -> bool:
         """Whether it may have entered its tool in an earlier drive."""
         return self.before is not None and self.before.may_have_run
+
+    @property
+    def failed(self) -> bool:
+        """Whether it entered its tool in this drive, and failed."""
+        known = self.result is not None and not (self.doubted or self.held or self.rejected)
+        return self.entered and known and self.error is not None
 
     @property
     def held(self) -> bool:
@@ -396,7 +407,10 @@ class _Hooks(BatchHooks):
                 if self._failure is None or slot.result is not None:
                     await judge(self._drive, slot)
             finally:
+                slot.trips = self._trips(slot)
                 await _tell_end(self._drive, slot)
+        if slot.trips:
+            self._drive.signal.abort(Tripped(job.call_id, slot.call.name, slot.error))
         if self._failure is not None:  # of a dispatch, for one, which the tool's wrapper may hide
             raise self._failure
 
@@ -404,6 +418,11 @@ class _Hooks(BatchHooks):
         sink = self._drive.config.on_late
         if sink is not None and outcome.result is not None:
             sink(job.call_id, outcome.result)
+
+    def _trips(self, slot: Slot) -> bool:
+        """Whether a call ends the drive because it failed. One that a stop cut does not."""
+        own = self._drive.config.on_failure == "trip" and not slot.info.parent
+        return own and slot.failed and self._drive.signal.cause is None
 
     def _is_stopped(self) -> bool:
         """Whether the batch winds down: aborted, failed, or cancelled with the task around it."""
@@ -504,6 +523,8 @@ async def judge(drive: Drive, slot: Slot) -> None:
             slot.error,
         )
     if override is not None and slot.result is not None and not slot.committed:
+        if slot.error is None and override.error is not None and slot.entered:
+            slot.gave = slot.result
         slot.result, slot.error = override.result, override.error
 
 
@@ -513,7 +534,7 @@ async def _tell_end(drive: Drive, slot: Slot) -> None:
         return
     slot.settled = True
     if slot.result is not None and not slot.held:
-        slot.output = function_call_output(slot.call.call_id, slot.result.output)
+        slot.output = _shown(slot, slot.result)
     await drive.delivery.deliver(
         ToolEnd(
             run_id=drive.run_id,
@@ -527,11 +548,18 @@ async def _tell_end(drive: Drive, slot: Slot) -> None:
             held=slot.held,
             entered=slot.entered,
             doubted=slot.doubted,
+            failed=slot.failed,
+            gave=_shown(slot, slot.gave),
+            trips=slot.trips,
             wait=slot.wait,
             reason=slot.decision.reason if slot.decision and (slot.rejected or slot.held) else "",
             parent=slot.info.parent,
         )
     )
+
+
+def _shown(slot: Slot, result: ToolResult | None) -> FunctionCallOutput | None:
+    return None if result is None else function_call_output(slot.call.call_id, result.output)
 
 
 # --- the end -------------------------------------------------------------------------

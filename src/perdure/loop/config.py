@@ -48,7 +48,19 @@ until somebody says what came of it (LOG 5.10)."""
 LateSink = Callable[[str, ToolResult], None]
 """Takes the id of a call and what its abandoned tool gave."""
 
-RunNested = Callable[[str], Awaitable[ToolResult]]
+OnFailure = Literal["tell", "trip"]
+"""What becomes of a drive of which a call entered its tool and failed: the model is `tell`-ed, or
+it `trip`s the drive, which is then aborted. Nested calls are the business of their tool."""
+
+
+class Nested(NamedTuple):
+    """What a nested call gave, and what its tool got for it."""
+
+    result: ToolResult
+    arguments: str
+
+
+RunNested = Callable[[str], Awaitable[Nested]]
 """Runs a nested call under a key; an empty one is made up."""
 
 NestedMemo = Callable[[Call, Tool, str, RunNested], Awaitable[ToolResult]]
@@ -130,6 +142,8 @@ class Config:
     """Takes the records that tools write."""
     on_unknown: OnUnknown = "tell"
     """What becomes of a call whose outcome nobody knows."""
+    on_failure: OnFailure = "tell"
+    """What becomes of a drive of which a call failed."""
     on_late: LateSink | None = None
     """Hears of a result that an abandoned tool gave after its call had ended."""
     memo: NestedMemo | None = None

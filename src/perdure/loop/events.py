@@ -272,6 +272,12 @@ class ToolEnd(_Event, frozen=True, kw_only=True):
     not."""
     doubted: bool = False
     """Nobody knows what came of it, and its output says so."""
+    failed: bool = False
+    """It entered its tool and failed, or a hook made a failure of what it gave."""
+    gave: FunctionCallOutput | None = None
+    """Of a failure that a hook made: what its tool gave."""
+    trips: bool = False
+    """It failed where that ends the drive, and nothing was ending it before."""
     wait: Mapping[str, object] | None = None
     """Of a call whose tool waits: for what. It is held, and entered again when that has come."""
     reason: str = ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from perdure.errors import OutcomeUnknown, ToolError
 from perdure.loop import batch as batches
+from perdure.loop.config import Nested
 from perdure.loop.decisions import ToolDecision
 from perdure.loop.middleware import ToolCallInfo
 from perdure.loop.state import Drive
@@ -24,13 +25,13 @@ async def run_nested(drive: Drive, parent: Call, name: str, arguments: str) -> T
     """
     memo, tool = drive.config.memo, drive.tools.get(name)
     if memo is None or tool is None:
-        return await _run(drive, parent, name, arguments, "")
+        return (await _run(drive, parent, name, arguments, "")).result
     return await memo(
         parent, tool, arguments, lambda key: _run(drive, parent, name, arguments, key)
     )
 
 
-async def _run(drive: Drive, parent: Call, name: str, arguments: str, key: str) -> ToolResult:
+async def _run(drive: Drive, parent: Call, name: str, arguments: str, key: str) -> Nested:
     """Every nested call has a fresh id, and a fresh key unless it is given one."""
     call_id = drive.config.ids.new("call_")
     call = FunctionCall(call_id=call_id, name=name, arguments=arguments)
@@ -60,7 +61,7 @@ async def _run(drive: Drive, parent: Call, name: str, arguments: str, key: str) 
     finally:
         drive.why.pop(call_id, None)
     if slot.result is not None and slot.error is None and not slot.rejected:
-        return slot.result
+        return Nested(slot.result, slot.arguments)
     if slot.unknown:
         raise OutcomeUnknown(str(slot.error)) from slot.error
     said = text_of(slot.result.output) if slot.result is not None else str(slot.error)

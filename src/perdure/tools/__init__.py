@@ -19,6 +19,7 @@ from perdure.tools.call import (
     current_call,
     running_call,
 )
+from perdure.tools.compensation import Compensation, Compensator
 from perdure.tools.definition import ToolSet, definition, definition_hash
 from perdure.tools.effect import EFFECTS, Effect, EffectOf
 from perdure.tools.elicitation import AskedCall, Elicitor, Question, Reply, current_elicitor, elicit
@@ -56,6 +57,8 @@ __all__ = [
     "Call",
     "CallPort",
     "CancelSignal",
+    "Compensation",
+    "Compensator",
     "Effect",
     "EffectOf",
     "Elicitor",

@@ -42,6 +42,19 @@ def parse_arguments(text: str, *, required: bool) -> dict[str, Json]:
     return value
 
 
+def parse_value(text: str) -> Json:
+    """Any JSON value, read as strictly as arguments are.
+
+    Raises:
+        InvalidArguments: It is no JSON text, a member stands twice, or a string has a lone
+            surrogate.
+    """
+    value = _parse(text)
+    if "\\u" in text or not text.isascii():
+        _refuse_surrogates(value)
+    return value
+
+
 def plain_arguments(text: str) -> dict[str, object]:
     """The arguments as plain JSON values: whole numbers exact as int, others as float.
 

@@ -12,6 +12,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
 from perdure.errors import ConfigError, NotIJson, ToolError
 from perdure.tools.call import Call
+from perdure.tools.compensation import Compensator, TypedCompensator
 from perdure.tools.docstring import read_docstring
 from perdure.tools.effect import Effect, EffectOf, check_effect
 from perdure.tools.result import ToolResult, to_result
@@ -48,6 +49,7 @@ class TypedTool(Generic[P, R_co]):
     timeout: float | None = None
     annotations: ToolAnnotations = NO_ANNOTATIONS
     reconciler: Reconciler | None = dataclasses.field(default=None, repr=False)
+    compensator: Compensator | None = dataclasses.field(default=None, repr=False)
     signature: Signature = dataclasses.field(repr=False)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
@@ -169,6 +171,7 @@ def tool(
     resource: str | None = None,
     timeout: float | None = None,
     annotations: ToolAnnotations = NO_ANNOTATIONS,
+    compensate: Callable[..., object] | None = None,
 ) -> TypedTool[P, R_co]: ...
 
 
@@ -183,6 +186,7 @@ def tool(
     resource: str | None = None,
     timeout: float | None = None,
     annotations: ToolAnnotations = NO_ANNOTATIONS,
+    compensate: Callable[..., object] | None = None,
 ) -> Callable[[Callable[P, R_co]], TypedTool[P, R_co]]: ...
 
 
@@ -198,6 +202,7 @@ def tool(
     resource: str | None = None,
     timeout: float | None = None,
     annotations: ToolAnnotations = NO_ANNOTATIONS,
+    compensate: Callable[..., object] | None = None,
 ) -> Any:
     """Make a tool of a typed function, async or sync; of a bound method or a callable object too.
 
@@ -230,6 +235,10 @@ def tool(
         resource: Calls of tools with the same resource run one after another.
         timeout: Seconds a call may take.
         annotations: What it says of itself to people and policies.
+        compensate: Undoes what a call did, where a saga is rolled back: a function, async or sync,
+            that takes whichever of the tool's own parameters it needs by their names, `result`,
+            what the call gave, and a parameter annotated `Compensation`. It may be called again for
+            the same call, so it has to be safe to repeat.
 
     Raises:
         ConfigError: The function cannot be a tool; the message says why.
@@ -263,10 +272,25 @@ def tool(
             resource=resource,
             timeout=timeout,
             annotations=annotations,
+            compensator=_compensator(compensate, function, tool_name, signature, names),
             signature=signature,
         )
 
     return make if fn is None else make(fn)
+
+
+def _compensator(
+    compensate: Callable[..., object] | None,
+    function: Callable[..., object],
+    tool_name: str,
+    signature: Signature,
+    names: Mapping[str, object],
+) -> TypedCompensator | None:
+    if compensate is None:
+        return None
+    parameters = inspect.signature(function).parameters.values()
+    defaults = {one.name: one.default for one in parameters if one.default is not one.empty}
+    return TypedCompensator(compensate, tool_name, signature, defaults, names)
 
 
 def _local_names(frame: FrameType | None) -> Mapping[str, object]:

@@ -75,7 +75,7 @@ def read_signature(
         ConfigError: A parameter is variadic, has no annotation, or has one that JSON Schema cannot
             express.
     """
-    hints = type_hints(_annotated(function), names, f"tool {tool!r}")
+    hints = type_hints(annotated(function), names, f"tool {tool!r}")
     fixed = _bound_by_partial(function)
     parameters = [one for one in _parameters(function, tool) if one.name not in fixed]
     for parameter in parameters:
@@ -125,7 +125,7 @@ def _parameters(function: Callable[..., object], tool: str) -> list[inspect.Para
         raise ConfigError(f"tool {tool!r}: {function!r} has no signature to read") from error
 
 
-def _annotated(function: Callable[..., object]) -> object:
+def annotated(function: Callable[..., object]) -> object:
     """What carries the annotations: the function under partials, wrappers and methods."""
     found: object = function
     while isinstance(found, functools.partial):

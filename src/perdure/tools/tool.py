@@ -16,6 +16,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 from perdure.errors import ConfigError
 from perdure.tools.arguments import parse_arguments, plain_arguments
 from perdure.tools.call import Call
+from perdure.tools.compensation import Compensator
 from perdure.tools.effect import Effect, EffectOf, is_effect
 from perdure.tools.result import ToolResult
 
@@ -123,6 +124,8 @@ class Traits:
     """It works in a session of its own, which the record links before the tool is entered."""
     reconciler: Reconciler | None = None
     """Looks up what came of a call that may have run, before a person is asked."""
+    compensator: Compensator | None = None
+    """Undoes what a call did, where the run is a saga and is rolled back."""
     aclose: Callable[[], Awaitable[None]] | None = None
     """Releases what outlives the calls. Whoever made the tool calls it, a run never does."""
 
@@ -158,6 +161,12 @@ def reconciler_of(tool: Tool) -> Reconciler | None:
     """The trait `reconciler`."""
     reconciler: Reconciler | None = getattr(tool, "reconciler", None)
     return reconciler
+
+
+def compensator_of(tool: Tool) -> Compensator | None:
+    """The trait `compensator`."""
+    compensator: Compensator | None = getattr(tool, "compensator", None)
+    return compensator
 
 
 def is_sequential(tool: Tool) -> bool:

@@ -1,0 +1,242 @@
+"""What a rollback has to undo, in which order, from the record and today's tools alone.
+
+The effect that was recorded when a call was dispatched counts, whatever its tool says today. A
+failed call did nothing, for certain; one whose effect is `none` has nothing to be undone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Literal
+
+import msgspec
+
+from perdure.durable.sagas.tree import Branch, calls_of
+from perdure.durable.steps import INVOKED
+from perdure.log import Call, View
+from perdure.log.context import item_of
+from perdure.log.entries import ItemEntry, LinkEntry, StepEntry
+from perdure.log.resuming import run_again
+from perdure.log.sagas import Done, SagaFold, SagaReport, Undone
+from perdure.tools import Tool
+from perdure.tools.tool import compensator_of, is_subsession
+from perdure.wire import FunctionCallOutput, Part, decode_item
+
+Verdict = Literal["skip", "compensate", "forward", "uncompensated", "unknown"]
+"""`skip`: there is nothing to be undone. `compensate`: its compensator undoes it. `forward`: it is
+run again, to learn what it gave. `uncompensated`: its effect stands. `unknown`: nobody knows."""
+
+NO_COMPENSATOR = "its tool has no compensator"
+NO_TOOL = "its tool is gone"
+
+KEY = "compensate"
+"""What the idempotency key of a compensation ends with, behind that of the call."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Undo:
+    """One thing that a rollback comes to: a call, or a call that its tool made."""
+
+    verdict: Verdict
+    reason: str = ""
+    branch: Branch
+    call: Call
+    name: str
+    """Of its tool."""
+    step: str = ""
+    tool: Tool | None = None
+    arguments: str = ""
+    output: str | tuple[Part, ...] = ""
+    key: str = ""
+
+    @property
+    def done(self) -> Done:
+        """What the record calls it."""
+        return Done(self.branch.session.id, self.call.entry, self.step)
+
+    def told(self, reason: str = "") -> Undone:
+        """It, as a report tells of it."""
+        return Undone(
+            call_id=self.call.call_id,
+            tool=self.name,
+            session=self.branch.session.id,
+            path=self.branch.path,
+            step=self.step,
+            reason=reason,
+        )
+
+
+def undos(branch: Branch) -> Iterator[Undo]:
+    """Everything that entered a tool, in the order in which it is undone: the last first.
+
+    What a call did comes before what it made others do, as it ended after them.
+    """
+    linked = _linked(branch)
+    for view, call in calls_of(branch):
+        below = branch.below.get(call.call_id, [])
+        if call.call_id not in linked:
+            yield _of_call(branch, view, call)
+        for child in reversed(below):
+            yield from undos(child)
+        yield from _of_steps(branch, view, call)
+
+
+def _linked(branch: Branch) -> set[str]:
+    """The calls of sub-agents, whose work is in sessions of their own."""
+    paths = (view.path for view in branch.views)
+    return {one.call_id for path in paths for one in path if isinstance(one, LinkEntry)}
+
+
+def _of_call(branch: Branch, view: View, call: Call) -> Undo:
+    tool = branch.tools.get(call.call.name)
+    output = _output(branch, view, call)
+    verdict, reason = _judge(view, call, tool, known=output is not None)
+    return Undo(
+        verdict=verdict,
+        reason=reason,
+        branch=branch,
+        call=call,
+        name=call.call.name,
+        tool=tool,
+        arguments=call.dispatched_arguments or "{}",
+        output=output.output if output is not None else "",
+        key=f"{call.key}/{KEY}",
+    )
+
+
+def _judge(view: View, call: Call, tool: Tool | None, *, known: bool) -> tuple[Verdict, str]:
+    failure = view.saga.failed.get(call.entry)
+    effect = call.last_dispatch.effect if call.last_dispatch is not None else ""
+    if call.entry in view.saga.never_ran:
+        return "skip", "it never ran"
+    if failure is not None and not known:
+        steps = _steps_taken(view, call)
+        return ("uncompensated", f"it failed after {steps}") if steps else ("skip", "it failed")
+    if effect == "none":
+        return "skip", "its effect is none"
+    if known:
+        return _undone_by(tool)
+    if effect == "transactional":
+        return "skip", "it did not commit"
+    if call.suspended:
+        steps = _steps_taken(view, call)
+        return ("uncompensated", f"it waits, after {steps}") if steps else ("skip", "it waits")
+    return _judge_unknown(call, tool)
+
+
+def _undone_by(tool: Tool | None) -> tuple[Verdict, str]:
+    if tool is None:
+        return "uncompensated", NO_TOOL
+    return ("compensate", "") if compensator_of(tool) else ("uncompensated", NO_COMPENSATOR)
+
+
+def _judge_unknown(call: Call, tool: Tool | None) -> tuple[Verdict, str]:
+    again = run_again(call, tool)
+    if again.output is not None:
+        return "unknown", NO_TOOL if tool is None else again.reason
+    if tool is None or compensator_of(tool) is None:
+        return "uncompensated", f"it may have run, and {NO_COMPENSATOR}"
+    return "forward", again.reason
+
+
+def _steps_taken(view: View, call: Call) -> str:
+    """The steps of a call that took effect, and that nothing undoes."""
+    steps = view.work.of(call.entry).steps.items()
+    taken = [
+        repr(name)
+        for name, step in steps
+        if step.end is not None
+        and not step.end.error
+        and step.end.effect != "none"
+        and not name.startswith(INVOKED)
+    ]
+    return ", ".join(taken)
+
+
+def _output(branch: Branch, view: View, call: Call) -> FunctionCallOutput | None:
+    """What a call gave; None if it failed for certain, or if nobody knows."""
+    failure = view.saga.failed.get(call.entry)
+    if failure is not None:
+        item = item_of(failure.output) if bytes(failure.output) else None
+    elif call.output:
+        entry = branch.session.get(call.output)
+        item = item_of(entry.item) if isinstance(entry, ItemEntry) else None
+    else:
+        item = item_of(call.landed) if call.landed is not None else None
+    return item if isinstance(item, FunctionCallOutput) else None
+
+
+# --- the calls that tools make -------------------------------------------------------------------
+
+
+def _of_steps(branch: Branch, view: View, call: Call) -> Iterator[Undo]:
+    ends = [
+        (branch.session.place(step.end.id), step.end)
+        for name, step in view.work.of(call.entry).steps.items()
+        if name.startswith(INVOKED) and step.end is not None and not step.end.error
+    ]
+    for _, end in sorted(ends, key=lambda one: one[0], reverse=True):
+        yield _of_step(branch, call, end)
+
+
+def _of_step(branch: Branch, call: Call, end: StepEntry) -> Undo:
+    name = end.name.removeprefix(INVOKED).rpartition("/")[0]
+    tool = branch.tools.get(name)
+    verdict, reason = _undone_by(tool)
+    if end.effect == "none":
+        verdict, reason = "skip", ""
+    elif tool is not None and is_subsession(tool):
+        verdict, reason = "skip", "its agent's work is undone"
+    elif verdict == "compensate" and not end.arguments:
+        verdict, reason = "uncompensated", "nobody recorded its arguments"
+    item: object = msgspec.json.decode(bytes(end.result))
+    output = item if isinstance(item, str) else _step_output(end)
+    return Undo(
+        verdict=verdict,
+        reason=reason,
+        branch=branch,
+        call=call,
+        name=name,
+        step=end.name,
+        tool=tool,
+        arguments=end.arguments,
+        output=output,
+        key=f"{call.key}/{end.name}/{KEY}",
+    )
+
+
+def _step_output(end: StepEntry) -> str | tuple[Part, ...]:
+    item = decode_item(bytes(end.result))
+    return item.output if isinstance(item, FunctionCallOutput) else ""
+
+
+# --- the report ----------------------------------------------------------------------------------
+
+
+def report_of(tree: Branch, saga: SagaFold) -> SagaReport:
+    """What a rollback has come to."""
+    compensated: list[Undone] = []
+    uncompensated: list[Undone] = []
+    unknown: list[Undone] = []
+    for undo in undos(tree):
+        undoing = saga.of(undo.done)
+        left = undoing.last is not None and undoing.last.verdict == "left"
+        why = _why_left(undoing.last.reason) if left and undoing.last is not None else undo.reason
+        if undoing.is_over and not left:
+            compensated.append(undo.told())
+        elif undo.verdict in ("unknown", "forward"):
+            unknown.append(undo.told(why))
+        elif undo.verdict == "uncompensated" or left:
+            uncompensated.append(undo.told(why))
+        elif undo.verdict == "compensate":
+            uncompensated.append(undo.told(undoing.error or "not undone yet"))
+    return SagaReport(
+        compensated=tuple(compensated),
+        uncompensated=tuple(uncompensated),
+        unknown=tuple(unknown),
+    )
+
+
+def _why_left(reason: str) -> str:
+    return f"left as it is: {reason}" if reason else "left as it is"

@@ -12,6 +12,7 @@ ALL = (
     "log",
     "stores",
     "recording",
+    "sleepers",
     "client",
     "consumers",
     "adapter_openresponses",

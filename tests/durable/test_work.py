@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import weakref
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -38,11 +39,12 @@ from perdure.errors import (
     ToolError,
     WrongAnswer,
 )
+from perdure.log.entries import StepEntry
 from perdure.stores.memory import MemoryStore
 from perdure.testing import FakeClock, ScriptedModel, call, turn
 from perdure.testing.scripted import TurnLike
 from perdure.tools import Effect
-from tests.durable.world import RUN, cut_after, entries_of, outputs, session_of, shapes
+from tests.durable.world import RUN, cut_after, cut_behind, entries_of, outputs, session_of, shapes
 
 CALL = "call_t0_1"
 
@@ -153,6 +155,34 @@ async def test_a_call_with_steps_cut_behind_any_entry_doubles_no_step_that_must_
             assert not begun & set(bench.did), keep
         assert len(bench.did) == len(set(bench.did)), keep
         await session_of(bench.store)
+
+
+@pytest.mark.parametrize("further", [True, False])
+async def test_a_call_halts_that_five_processes_died_in_unless_each_came_further(
+    further: bool,
+) -> None:
+    def make(bench: Bench) -> Body:
+        async def body() -> object:
+            for part in range(8):
+                await bench.step(f"part {part}", "idempotent")
+            return "all"
+
+        return body
+
+    bench = bench_of(make)
+    for life in range(7):
+        if await bench.run() == "halted":
+            break
+        entries = await entries_of(bench.store)
+        ends = [n for n, e in enumerate(entries) if isinstance(e, StepEntry) and e.phase == "end"]
+        dispatches = [n for n, e in enumerate(entries) if e.type == "dispatch"]
+        bench.store = await cut_after(bench.store, (ends[life] if further else dispatches[-1]) + 1)
+    if further:
+        assert await bench.run() == "done"
+        assert shapes(await entries_of(bench.store)).count("dispatch") == 8
+    else:
+        assert bench.result.status == "halted"
+        assert shapes(await entries_of(bench.store)).count("dispatch") == 5
 
 
 async def test_an_open_once_step_halts_until_somebody_says_what_it_gave() -> None:
@@ -417,6 +447,71 @@ async def test_a_wait_that_is_due_is_served_in_place() -> None:
     bench = bench_of(make)
     assert await bench.run() == "done"
     assert "decision hold" not in shapes(await entries_of(bench.store))
+
+
+async def test_a_call_that_is_cancelled_while_it_waits_says_what_it_had_done() -> None:
+    def make(bench: Bench) -> Body:
+        async def body() -> object:
+            await bench.step("charge")
+            await bench.step("look", "none")
+            await sleep("night", 60)
+            return await bench.step("ship")
+
+        return body
+
+    bench = bench_of(make)
+    assert await bench.run() == "suspended"
+    await bench.runs.cancel(RUN)
+    assert await bench.run() == "cancelled"
+    assert outputs(bench.result)[CALL] == (
+        "Error: the run was cancelled while this call waited. "
+        "Before that it had done: charge, look."
+    )
+    assert shapes(await entries_of(bench.store))[-5:] == [
+        "decision answer",
+        "item",
+        "perdure:end",
+        "run end",
+        "perdure:closed cancelled",
+    ]
+
+
+async def test_a_call_that_waits_beside_a_step_that_may_have_run_is_cancelled_as_unknown() -> None:
+    def make(bench: Bench) -> Body:
+        async def body() -> object:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(sleep("night", 60))
+                group.create_task(bench.step("charge"))
+            return "both"
+
+        return body
+
+    whole = bench_of(make)
+    assert await whole.run() == "suspended"
+    bench = bench_of(make)
+    bench.store = await cut_behind(whole.store, "perdure:step start")
+    assert await bench.run() == "halted"
+    await bench.runs.cancel(RUN)
+    assert await bench.run() == "cancelled"
+    assert "the outcome of this call is unknown" in outputs(bench.result)[CALL]
+
+
+async def test_nothing_of_a_run_that_waits_stays_in_the_process() -> None:
+    seen: list[weakref.ref[object]] = []
+
+    def make(bench: Bench) -> Body:
+        async def body() -> object:
+            seen.append(weakref.ref(current_call()))
+            await bench.step("look")
+            await sleep("night", 60)
+            return "morning"
+
+        return body
+
+    bench = bench_of(make)
+    assert await bench.run() == "suspended"
+    gc.collect()
+    assert [one() for one in seen] == [None]
 
 
 async def test_sleepers_wake_in_the_order_of_their_times() -> None:

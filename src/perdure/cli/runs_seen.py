@@ -26,9 +26,9 @@ from perdure.durable.messages import (
 from perdure.durable.state import CHILD, child_of, program_pending
 from perdure.errors import NoSession
 from perdure.log import Call, Session, Store
+from perdure.log.calls import SUBSESSION
 from perdure.log.entries import LinkEntry
 from perdure.log.programs import program_work
-from perdure.log.recorded_calls import SUBSESSION
 from perdure.log.resuming import pending_of
 from perdure.log.status import is_halted
 from perdure.log.timeline import begin_words, wait_words

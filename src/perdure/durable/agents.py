@@ -18,7 +18,7 @@ from perdure.durable.state import CHILD
 from perdure.durable.waits import ended, suspend
 from perdure.errors import ConfigError, StepFailed, Suspend, ToolError
 from perdure.log import Draft, subsession_id
-from perdure.log.recorded_calls import SUBSESSION
+from perdure.log.calls import SUBSESSION
 from perdure.tools import ToolResult
 from perdure.tools.result import json_text
 from perdure.wire import text_of

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from perdure.durable.control import LOST, Rested
 from perdure.durable.driven import Driven
@@ -14,7 +15,7 @@ from perdure.durable.leftovers import waiting_below
 from perdure.durable.starting import begin_run
 from perdure.durable.state import RunState, read_run, state_of, waiting_calls
 from perdure.errors import Leased, LogError, RunBusy
-from perdure.log import Recording, Session, Store, go_on
+from perdure.log import Header, Recording, Session, Store, go_on
 from perdure.loop import Hidden
 from perdure.wire import Item
 
@@ -30,6 +31,16 @@ class Ran:
     def __init__(self, state: RunState, error: BaseException | None = None) -> None:
         self.state = state
         self.error = error
+
+
+class Taken(NamedTuple):
+    """How a run stands after somebody took it up."""
+
+    status: str
+    due: int | None
+    """When it wants to be driven, in nanoseconds since the Unix epoch."""
+    error: BaseException | None = None
+    """What its last drive failed with."""
 
 
 async def run_by_id(
@@ -97,6 +108,37 @@ async def go_on_with(
             return Ran(await _state(driven, store, session, status), rested.error)
         if not wait:
             raise RunBusy(run_id)
+
+
+async def take_up(
+    driven: Driven, store: Store, header: Header, driving: Driving | None = None
+) -> Taken | None:
+    """Drive a run that nobody drives, as a recovery does; it is read once it is ours.
+
+    Returns:
+        How it stands; None if it was over, and there was nothing to do.
+
+    Raises:
+        RunBusy: Another driver has it; nothing of it was read.
+        NoSession: It was deleted.
+        LogError: The store refuses.
+    """
+    driving = driving or Driving()
+    run_id = header.run.id if header.run is not None else header.id
+    await send_again(store)
+    recording = await _opened(driven, store, header.id, run_id, driving, wait=False)
+    if recording is None:
+        raise RunBusy(run_id)
+    driving.watcher.look(recording.session)
+    found = recording.session.version
+    rested = await _owned(driven, recording, driving)
+    if rested.lost:
+        raise RunBusy(run_id)
+    view = recording.session.view()
+    if view.closed is not None and recording.session.version == found:
+        return None
+    status = rested.status if rested.error is None else "failed"
+    return Taken(status, view.due, rested.error)
 
 
 _drivers: set[asyncio.Task[Rested]] = set()

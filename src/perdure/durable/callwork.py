@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from contextvars import ContextVar
-from weakref import WeakKeyDictionary
 
 from perdure.errors import ConfigError
 from perdure.log import Draft, Recording
@@ -20,6 +19,9 @@ MAX_NAME = 200
 
 RESERVED = "perdure:"
 """What no name of a step or a wait may begin with."""
+
+INVOKED = "perdure:invoke/"
+"""What the name of the step of a nested call begins with; its tool and its place follow."""
 
 step_now: ContextVar[str] = ContextVar("perdure_step", default="")
 """The step that is being taken; empty outside of one."""
@@ -84,9 +86,6 @@ class Recorded:
             await asyncio.wait(set(self.running.values()))
 
 
-_works: WeakKeyDictionary[Call, Recorded] = WeakKeyDictionary()
-
-
 def recorded_now() -> Recorded | None:
     """The work of the call that is running; None where nothing is recorded.
 
@@ -94,19 +93,23 @@ def recorded_now() -> Recorded | None:
         ConfigError: No call is running here.
     """
     call = current_call()
-    if call in _works:
-        return _works[call]
+    if isinstance(call.kept, Recorded):
+        return call.kept
     recording = recording_of(call)
     if recording is None:
         return None
     if isinstance(call.port, ProgramPort):
-        _works[call] = Recorded(call, recording, OWN)
-        return _works[call]
+        return _kept(Recorded(call, recording, OWN))
     made = recording.view.calls.named(call.id)
     if made is None:  # a nested call, which is the work of the call that makes it
         return None
-    _works[call] = Recorded(call, recording, made.entry)
-    return _works[call]
+    return _kept(Recorded(call, recording, made.entry))
+
+
+def _kept(recorded: Recorded) -> Recorded:
+    """The work, kept with the handle of its call; it goes when that goes."""
+    recorded.call.kept = recorded
+    return recorded
 
 
 def recording_of(call: Call) -> Recording | None:
@@ -120,6 +123,11 @@ def recording_of(call: Call) -> Recording | None:
         return port.recording
     ledger = port.ledger if isinstance(port, LoopPort) else None
     return ledger.recording if isinstance(ledger, Recorder) else None
+
+
+def shown_step(name: str) -> str:
+    """The name of a step as people read it: that of a nested call is its tool's."""
+    return name.removeprefix(INVOKED).rpartition("/")[0] if name.startswith(INVOKED) else name
 
 
 def check_name(name: object, what: str) -> None:

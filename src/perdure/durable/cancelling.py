@@ -8,9 +8,12 @@ from typing import NamedTuple
 from msgspec import Raw
 
 from perdure.clock import Ids
+from perdure.durable.callwork import shown_step
 from perdure.durable.messages import Cancel
+from perdure.durable.state import CHILD, CUT
 from perdure.log import Call, Draft, Filters, Listed, Message, Recording, Store, View, go_on
 from perdure.log.entries import MESSAGE, Json
+from perdure.log.work import Step
 from perdure.loop.answers import CHECK_FIRST
 from perdure.loop.decisions import Decider
 from perdure.wire import encode, function_call_output
@@ -23,6 +26,9 @@ NOT_RUN = "Error: not run: the run was cancelled"
 UNKNOWN = f"Error: the run was cancelled, and the outcome of this call is unknown. {CHECK_FIRST}"
 """The same of a call that may have run."""
 
+WAITED = "Error: the run was cancelled while this call waited"
+"""The same of a call that waited: nothing of it ran, and its record has what it had done."""
+
 
 class Words(NamedTuple):
     """What is said of calls that are closed."""
@@ -32,10 +38,12 @@ class Words(NamedTuple):
     """The output of a call that did not run."""
     ran: str
     """The same of a call that may have run."""
+    waited: str
+    """The same of one that waited; what it had done before is told behind it."""
     by: Decider
 
 
-OF_CANCEL = Words(CANCELLED, NOT_RUN, UNKNOWN, by="human")
+OF_CANCEL = Words(CANCELLED, NOT_RUN, UNKNOWN, WAITED, by="human")
 
 
 async def cancel_run(recording: Recording, message: Message, told: Cancel, *, ids: Ids) -> None:
@@ -82,15 +90,15 @@ def close_calls(recording: Recording, ids: Ids, words: Words) -> None:
         return
     run_id = ids.new("run_")
     start: Json = {"run_id": run_id, "phase": "start", "source": "resume"}
-    calls = [draft for call in view.calls.open.values() for draft in _closed(call, words)]
+    calls = [draft for call in view.calls.open.values() for draft in _closed(view, call, words)]
     _ = recording.recorder.appender.add([Draft("run", start), *calls])
     _ = recording.recorder.appender.add(lambda view: _end(view, run_id, words.cause))
 
 
-def _closed(call: Call, words: Words) -> list[Draft]:
-    """The end of a call: by answer if it may have run, else by reject (LOG 5.3)."""
+def _closed(view: View, call: Call, words: Words) -> list[Draft]:
+    """The end of a call: by answer if it was dispatched, else by reject (LOG 5.3)."""
     ran = bool(call.dispatches or call.elsewhere)
-    text = words.ran if ran else words.not_run
+    text = (_waited(view, call, words) or words.ran) if ran else words.not_run
     said = Raw(encode(function_call_output(call.call_id, text)))
     output = Draft("item", {"item": call.landed or said})
     if call.state in ("rejected", "answered"):
@@ -106,6 +114,23 @@ def _closed(call: Call, words: Words) -> list[Draft]:
         },
     )
     return [decision, output]
+
+
+def _waited(view: View, call: Call, words: Words) -> str:
+    """What is known of a call whose tool was left for a wait; empty if that is not all it did."""
+    work = view.work.of(call.entry)
+    unsure = call.wait.get("kind") == CHILD and (
+        call.wait.get("status") == "halted" or bool(call.wait.get(CUT))
+    )
+    if not call.suspended or unsure or any(step.is_open for step in work.steps.values()):
+        return ""
+    taken = [shown_step(name) for name, step in work.steps.items() if _happened(step)]
+    done = f" Before that it had done: {', '.join(taken)}." if taken else ""
+    return f"{words.waited}.{done}"
+
+
+def _happened(step: Step) -> bool:
+    return step.end is not None and not step.end.error
 
 
 def _end(view: View, run_id: str, cause: str) -> Sequence[Draft]:

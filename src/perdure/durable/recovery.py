@@ -14,13 +14,12 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from perdure.durable.byid import go_on_with
+from perdure.durable.byid import Taken, take_up
 from perdure.durable.control import Control
 from perdure.durable.driven import Driven
 from perdure.durable.driver import Driving
-from perdure.durable.state import RunState, read_run
 from perdure.errors import ConfigError, NoSession, PerdureError, RunBusy
-from perdure.log import Filters, Header, Listed, Session, Store
+from perdure.log import Filters, Header, Listed, Store
 
 logger = logging.getLogger(__name__)
 
@@ -204,13 +203,13 @@ class _Looking:
 
     async def look(self, group: asyncio.TaskGroup) -> None:
         """Look once, and begin to drive what wants it."""
-        async for session, driven in self._wanting():
+        async for header, driven in self._wanting():
             await self._slots.acquire()
             if self.stopped:
                 self._slots.release()
                 break
-            control = self._controls[session.id] = Control()
-            _ = group.create_task(self._drive(session, driven, control))
+            control = self._controls[header.id] = Control()
+            _ = group.create_task(self._drive(header, driven, control))
 
     def stop(self, why: str) -> None:
         """Let the drives that run end, and begin no other."""
@@ -218,7 +217,7 @@ class _Looking:
         for control in self._controls.values():
             control.abort(why)
 
-    async def _wanting(self) -> AsyncIterator[tuple[Session, Driven]]:
+    async def _wanting(self) -> AsyncIterator[tuple[Header, Driven]]:
         seen: set[str] = set()
         async for session, header in self._candidates():
             driven = self._agents.get(Name(header.agent, header.is_program))
@@ -226,8 +225,7 @@ class _Looking:
             if known or driven is None or not self._failures.may_try(session):
                 continue
             seen.add(session)
-            with contextlib.suppress(NoSession):  # it was deleted meanwhile
-                yield await read_run(self._store, session), driven
+            yield header, driven
 
     async def _candidates(self) -> AsyncIterator[tuple[str, Header]]:
         """The runs that want a driver, those that are due first."""
@@ -257,31 +255,32 @@ class _Looking:
                 return
             after = page.after
 
-    async def _drive(self, session: Session, driven: Driven, control: Control) -> None:
+    async def _drive(self, header: Header, driven: Driven, control: Control) -> None:
         try:
-            await self._try(session, driven, control)
+            await self._try(header, driven, control)
         finally:
-            del self._controls[session.id]
+            del self._controls[header.id]
             self._slots.release()
 
-    async def _try(self, session: Session, driven: Driven, control: Control) -> None:
-        run_id = session.header.run.id if session.header.run is not None else session.id
-        driving = Driving(control=control)
+    async def _try(self, header: Header, driven: Driven, control: Control) -> None:
+        run_id = header.run.id if header.run is not None else header.id
         try:
-            ran = await go_on_with(driven, self._store, session, wait=False, driving=driving)
-            recovered = Recovered(run_id, ran.state.status, ran.error)
-            stuck = ran.error is not None or _is_stuck(ran.state, driven.clock.wall())
-        except RunBusy:
+            taken = await take_up(driven, self._store, header, Driving(control=control))
+            if taken is None:  # it ended since it was listed
+                return
+            recovered = Recovered(run_id, taken.status, taken.error)
+            stuck = taken.error is not None or _is_stuck(taken, driven.clock.wall())
+        except (RunBusy, NoSession):  # somebody else has it, or it was deleted meanwhile
             return
         except Exception as error:  # noqa: BLE001 - one run that cannot go on keeps no other back
             recovered, stuck = Recovered(run_id, "failed", error), True
-        self._failures.note(session.id, failed=stuck)
+        self._failures.note(header.id, failed=stuck)
         self._tell(recovered)
         if self._recovery.on_recovered is not None:
             self._recovery.on_recovered(recovered)
 
 
-def _is_stuck(state: RunState, now: int) -> bool:
+def _is_stuck(state: Taken, now: int) -> bool:
     """Whether a run would be driven again at once, with what was just in its way still there."""
     return state.status in UNFINISHED or (state.due is not None and state.due <= now)
 

@@ -16,7 +16,14 @@ from typing import Any, TypeAlias, TypeVar, cast, overload
 import msgspec
 from msgspec import Raw
 
-from perdure.durable.callwork import ProgramPort, Recorded, check_name, recorded_now, step_now
+from perdure.durable.callwork import (
+    INVOKED,
+    ProgramPort,
+    Recorded,
+    check_name,
+    recorded_now,
+    step_now,
+)
 from perdure.errors import ConfigError, OutcomeUnknown, StepFailed, ToolError
 from perdure.log.entries import Json, StepEntry
 from perdure.loop import LoopPort
@@ -30,9 +37,6 @@ T = TypeVar("T")
 
 Work: TypeAlias = Callable[[], Awaitable[T]] | Callable[[], T]
 """What a step does: a function without arguments, async or sync."""
-
-INVOKED = "perdure:invoke/"
-"""What the name of the step of a nested call begins with."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -21,11 +21,16 @@ from perdure.log.entries import (
     DispatchEntry,
     ItemEntry,
     Json,
+    LinkEntry,
     NotStartedEntry,
     ResultEntry,
     StepEntry,
+    WaitEntry,
 )
 from perdure.wire import FunctionCall, FunctionCallOutput, Item
+
+SUBSESSION = "subsession"
+"""The relation of a link to a sub-agent's session."""
 
 State = Literal[
     "completed", "rejected", "answered", "held", "in_flight", "never_started", "unknown"
@@ -66,7 +71,12 @@ class Call:
     open_steps: frozenset[str] = frozenset()
     """Its `once` steps that may have run, and nobody knows what came of them (LOG 5.5)."""
     tries: int = 0
-    """How often it was dispatched since anybody but a policy said so, or since it was held."""
+    """How often it was dispatched since anybody but a policy said so, or since it was held; not
+    those in which it came a step further."""
+    advanced: bool = False
+    """A step or a wait of it ended since its last dispatch."""
+    has_child: bool = False
+    """A sub-agent does its work, whose calls have tries of their own."""
     voided: frozenset[str] = frozenset()
     """The dispatches that a counting `perdure:not_started` names (LOG 5.1)."""
     decided_since: bool = False
@@ -213,6 +223,15 @@ class CallsFold:
                 return self._void(entry)
             case StepEntry():
                 return self._step(entry)
+            case WaitEntry():
+                if entry.phase == "end":
+                    self._advance(entry.target)
+                return None
+            case LinkEntry():
+                linked = self._latest.get(entry.call_id)
+                if linked is not None and entry.rel == SUBSESSION:
+                    linked.has_child = True
+                return None
             case ResultEntry():
                 call = self._by_entry.get(entry.target) or self._latest.get(entry.call_id)
                 if call is not None and call.dispatches and not call.output:
@@ -255,8 +274,8 @@ class CallsFold:
         if call is not None:
             call.dispatches.append(entry)
             call.dispatched_args = call.decided_args
-            call.tries += 1
-            call.waits = call.decided_since = False
+            call.tries += not call.has_child
+            call.waits = call.decided_since = call.advanced = False
         return call
 
     def _step(self, entry: StepEntry) -> Call | None:
@@ -265,7 +284,16 @@ class CallsFold:
             call.open_steps |= {entry.name}
         elif call is not None:
             call.open_steps -= {entry.name}
+        if entry.phase == "end":
+            self._advance(entry.target)
         return None  # a step is no action of its call that a foreign reader knows
+
+    def _advance(self, target: str) -> None:
+        """A step or a wait ended: the try that it is in leads somewhere, and does not count."""
+        call = self._by_entry.get(target)
+        if call is not None and call.tries and not call.advanced:
+            call.tries -= 1
+            call.advanced = True
 
     def _void(self, entry: NotStartedEntry) -> Call | None:
         call = self._latest.get(entry.call_id)

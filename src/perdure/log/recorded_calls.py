@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from perdure.errors import EntryRefused, NotIJson
-from perdure.log.calls import Call
+from perdure.log.calls import SUBSESSION, Call
 from perdure.log.entries import MESSAGE, Json
 from perdure.log.ids import subsession_id
 from perdure.log.writing import Draft
@@ -24,9 +24,6 @@ RUN_AGAIN = "run again"
 """Why a call runs again if nobody said."""
 
 NO_REASON = "call rejected"
-
-SUBSESSION = "subsession"
-"""The relation of a link to a sub-agent's session."""
 
 
 class Track(Struct, kw_only=True, eq=False, gc=False):

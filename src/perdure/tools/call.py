@@ -158,6 +158,7 @@ class Call:
         "effect",
         "id",
         "idempotency_key",
+        "kept",
         "name",
     )
 
@@ -186,6 +187,8 @@ class Call:
         self._on_progress = on_progress
         self._loop = _running_loop()
         self._keys: dict[str, int] = {}
+        self.kept: object = None
+        """What a layer above keeps with the handle, for as long as the handle lives."""
 
     def __repr__(self) -> str:
         return f"<Call {self.id!r} of {self.name!r}{', ended' if self._state.closed else ''}>"

@@ -12,8 +12,8 @@ from typing import Literal
 
 import msgspec
 
+from perdure.durable.callwork import INVOKED
 from perdure.durable.sagas.tree import Branch, calls_of
-from perdure.durable.steps import INVOKED
 from perdure.log import Call, View
 from perdure.log.context import item_of
 from perdure.log.entries import ItemEntry, LinkEntry, StepEntry

@@ -33,6 +33,7 @@ OF_ROLLBACK = Words(
     cause="rolled back",
     not_run="Error: not run: the run was rolled back",
     ran="Error: the run was rolled back before this call gave its output",
+    waited="Error: the run was rolled back while this call waited",
     by="policy",
 )
 

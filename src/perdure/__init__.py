@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from perdure.agent import (
         Agent as Agent,
     )
+    from perdure.ballots import (
+        SigningKey as SigningKey,
+    )
     from perdure.compose import (
         call_model as call_model,
     )
@@ -31,8 +34,10 @@ if TYPE_CHECKING:
         HooksManager as HooksManager,
     )
     from perdure.durable import (
+        Ballot as Ballot,
         Received as Received,
         RecordedRun as RecordedRun,
+        Reminder as Reminder,
         SagaReport as SagaReport,
         Undone as Undone,
         ack as ack,
@@ -135,9 +140,11 @@ if TYPE_CHECKING:
         RunStream as RunStream,
     )
     from perdure.tools import (
+        Approval as Approval,
         Call as Call,
         Compensation as Compensation,
         Found as Found,
+        Keyring as Keyring,
         NeverRan as NeverRan,
         Question as Question,
         RawTool as RawTool,
@@ -160,6 +167,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "Agent": "perdure.agent",
     "Answer": "perdure.loop",
+    "Approval": "perdure.tools",
+    "Ballot": "perdure.durable",
     "Call": "perdure.tools",
     "Compensation": "perdure.tools",
     "CompensationFailed": "perdure.errors",
@@ -172,6 +181,7 @@ _HOMES = {
     "Hedge": "perdure.models",
     "Hidden": "perdure.loop",
     "HooksManager": "perdure.compose.hooks",
+    "Keyring": "perdure.tools",
     "Meter": "perdure.middleware",
     "Middleware": "perdure.loop",
     "Model": "perdure.loop",
@@ -191,6 +201,7 @@ _HOMES = {
     "Received": "perdure.durable",
     "RecordedRun": "perdure.durable",
     "Redact": "perdure.middleware",
+    "Reminder": "perdure.durable",
     "Reply": "perdure.tools",
     "Request": "perdure.wire",
     "Retry": "perdure.loop",
@@ -204,6 +215,7 @@ _HOMES = {
     "Secret": "perdure.tools",
     "Session": "perdure.session",
     "Settings": "perdure.loop",
+    "SigningKey": "perdure.ballots",
     "StandingApprovals": "perdure.middleware",
     "Tool": "perdure.tools",
     "ToolCache": "perdure.middleware",
@@ -266,6 +278,8 @@ _HOMES = {
 __all__ = [
     "Agent",
     "Answer",
+    "Approval",
+    "Ballot",
     "Call",
     "ConfigError",
     "Cost",
@@ -276,6 +290,7 @@ __all__ = [
     "Hedge",
     "Hidden",
     "HooksManager",
+    "Keyring",
     "Meter",
     "Middleware",
     "Model",
@@ -295,6 +310,7 @@ __all__ = [
     "Received",
     "RecordedRun",
     "Redact",
+    "Reminder",
     "Reply",
     "Request",
     "Retry",
@@ -306,6 +322,7 @@ __all__ = [
     "Secret",
     "Session",
     "Settings",
+    "SigningKey",
     "StandingApprovals",
     "Tool",
     "ToolCache",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Generic, TypeVar, cast, overload
 
 import msgspec
@@ -51,10 +51,21 @@ from perdure.prompts import Input, prompt_items
 from perdure.result import RunResult, read_result, result_of_run
 from perdure.session import Session
 from perdure.stream import RunStream, WholeRun
-from perdure.tools import Elicitor, Tool, ToolSet, as_tool, check_transactional
+from perdure.tools import (
+    Approval,
+    Elicitor,
+    KeySource,
+    Tool,
+    ToolSet,
+    approval_of,
+    as_tool,
+    check_transactional,
+)
+from perdure.tools.approval import as_approval, as_key_source, check_approval
 from perdure.wire import ABSENT, Item, Request
 
 if TYPE_CHECKING:
+    from perdure.durable import OnReminder
     from perdure.log import Recording, Store
     from perdure.log.environment import EnvSource
     from perdure.stores.kept import KeptStores
@@ -106,6 +117,12 @@ class Agent(Generic[OutputT]):
         retry: When a model call that failed before its answer began is made again.
         elicitor: Asks the user what a tool wants to know.
         store: Where runs and sessions are recorded: a store, or its URL; nowhere if empty.
+        approvers: The public keys of those whose votes are signed: by name, a `Keyring`, or a
+            function that gives what checks the signatures of a name.
+        on_reminder: Tells people that a call waits for their votes, as `Approval(remind=...)` asks;
+            called at most once for each reminder, also after a crash.
+        identity: Who runs it: the deployment, as `payments@eu-1`. Tools see it, and the record has
+            it with each decision and dispatch.
         env: Where the work happens, for the record: members of an `env` entry, as
             `{"cwd": "/work"}`, or a function that is asked before every recorded drive, also about
             a sub-agent's that has none of its own; it is written when it changes.
@@ -140,6 +157,9 @@ class Agent(Generic[OutputT]):
     retry: Retry = dataclasses.field(default_factory=lambda: Retry(max_attempts=DEFAULT_ATTEMPTS))
     elicitor: Elicitor | None = None
     store: str | Store = ""
+    approvers: KeySource | Mapping[str, str] | None = None
+    on_reminder: OnReminder | None = None
+    identity: str = ""
     env: EnvSource | None = None
     recorder: ToolRecorder | None = None
     keep: Callable[[Item], bool] = visible_to_model
@@ -149,6 +169,7 @@ class Agent(Generic[OutputT]):
     max_stall: float = DEFAULT_MAX_STALL
     clock: Clock = dataclasses.field(default_factory=SystemClock, repr=False)
     ids: Ids = dataclasses.field(default_factory=RandomIds, repr=False)
+    _keys: KeySource | None = dataclasses.field(init=False, repr=False, compare=False)
     _tools: tuple[Tool, ...] = dataclasses.field(init=False, repr=False, compare=False)
     _resolved: Resolved = dataclasses.field(init=False, repr=False, compare=False)
     _plan: Plan[OutputT] | None = dataclasses.field(init=False, repr=False, compare=False)
@@ -171,6 +192,8 @@ class Agent(Generic[OutputT]):
         tools: list[Tool] = [as_tool(thing) for thing in self.tools]
         by_name: list[Tool] = sorted(tools, key=lambda tool: tool.name)
         object.__setattr__(self, "_tools", tuple(ToolSet(by_name)))
+        object.__setattr__(self, "_keys", as_key_source(self.approvers))
+        self._check_approvals()
         object.__setattr__(self, "_resolved", self._resolve())
         object.__setattr__(self, "_plan", self._planned())
         self._config("")
@@ -313,7 +336,13 @@ class Agent(Generic[OutputT]):
             self, transcript=transcript, pending=pending, name=name, store=store, wait=wait
         )
 
-    def as_tool(self, name: str = "", description: str = "") -> Tool:
+    def as_tool(
+        self,
+        name: str = "",
+        description: str = "",
+        *,
+        approval: Approval | bool | None = None,
+    ) -> Tool:
         """This agent as a tool of another: it gets a task and gives its answer.
 
         In a recorded run its work is a session of its own, under the run of whoever calls it: it
@@ -323,13 +352,15 @@ class Agent(Generic[OutputT]):
         Args:
             name: The tool's name; the agent's unless given.
             description: What the model reads of it; the agent's unless given.
+            approval: Who has to agree before it gets to work; True for anybody who gives a name.
 
         Raises:
             ConfigError: No tool can have the name.
         """
         from perdure.durable import AgentTool
 
-        return AgentTool(self, name or self.name, description or self.description)
+        asks = as_approval(approval, name or self.name)
+        return AgentTool(self, name or self.name, description or self.description, asks)
 
     def opened(self, store: str | Store) -> Store:
         """A store, by itself or by its URL; one that a URL names is opened once and kept.
@@ -469,6 +500,23 @@ class Agent(Generic[OutputT]):
 
             checked(self.env)
 
+    def _check_approvals(self) -> None:
+        for tool in self._tools:
+            approval = approval_of(tool)
+            if approval is None:
+                continue
+            check_approval(approval, tool.name, self._keys)
+            if self.on_reminder is None and any(one.reminders for one in approval.levels):
+                raise ConfigError(
+                    f"tool {tool.name!r} wants people to be reminded, and nobody does; "
+                    "give Agent(on_reminder=...)"
+                )
+
+    @property
+    def key_source(self) -> KeySource | None:
+        """Says with what the signatures of approvers are checked; None if nobody does."""
+        return self._keys
+
     def _resolve(self) -> Resolved:
         if isinstance(self.model, str):
             return resolve(self.model)
@@ -537,6 +585,7 @@ def _recorded(config: Config, recording: Recording) -> Config:
         on_failure="trip" if recording.session.header.is_saga else "tell",
         on_late=recording.on_late,
         memo=nested_step,
+        gates=recording.standing,
         fence=recording.lease.fence.nonce,
     )
 
@@ -561,6 +610,7 @@ def _with_sealed_reasoning(settings: Settings | Request) -> Request:
 
 _EXPECTED: dict[str, tuple[type, ...]] = {
     "name": (str,),
+    "identity": (str,),
     "model_name": (str,),
     "description": (str,),
     "tools": (list, tuple),

@@ -12,7 +12,7 @@ import msgspec
 
 from perdure import background
 from perdure.clock import Clock, Ids, RandomIds, SystemClock
-from perdure.durable import RunState, run_by_id
+from perdure.durable import OnReminder, RunState, run_by_id
 from perdure.durable.programs import Body, ProgramDrive
 from perdure.errors import ConfigError, RunFailed
 from perdure.log.header import PROGRAM
@@ -30,7 +30,7 @@ from perdure.loop import (
     visible_to_model,
 )
 from perdure.result import RunResult, Status
-from perdure.tools import ToolSet
+from perdure.tools import KeySource, ToolSet
 from perdure.tools.records import type_hints
 from perdure.tools.result import json_text
 from perdure.wire import Item, user
@@ -171,6 +171,16 @@ class Program(Generic[T]):
     @property
     def env(self) -> EnvSource | None:
         """Nobody says where its work happens."""
+        return None
+
+    @property
+    def key_source(self) -> KeySource | None:
+        """It has no calls of its own that anybody votes about; its agents have keys of theirs."""
+        return None
+
+    @property
+    def on_reminder(self) -> OnReminder | None:
+        """Likewise."""
         return None
 
     @property

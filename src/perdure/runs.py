@@ -12,18 +12,20 @@ from perdure.clock import Clock, Ids, RandomIds, SystemClock
 from perdure.durable import (
     DEFAULT_CONCURRENCY,
     DEFAULT_EVERY,
+    Ballot,
     Recovered,
     Recovering,
     Recovery,
     RunState,
     Said,
     Target,
+    ballot_of,
+    evidence_of,
     find_run,
     read_run,
     state_of,
-    tell_approve,
     tell_cancel,
-    tell_deny,
+    tell_decision,
     tell_reply,
     tell_resolve,
     tell_retry,
@@ -164,17 +166,19 @@ class Runs:
         call_id: str,
         *,
         by: str = "",
+        signature: str = "",
         session: str = "",
         arguments: str | None = None,
         note: str = "",
         reason: str = "",
     ) -> None:
-        """Let a held call run.
+        """Let a held call run, or vote for it where it waits for the votes of several people.
 
         Args:
             run_id: The run.
             call_id: The call, as `pending` names it.
             by: Who approves.
+            signature: Of the ballot, where votes are signed; `Ballot.sign` makes it.
             session: For a call of a sub-agent: its session, as `pending` names it.
             arguments: JSON text to run it with instead of its own.
             note: What the model is told with it.
@@ -185,12 +189,17 @@ class Runs:
             RunFinished: It is over.
             NotHeld: The call does not wait for a decision.
             AlreadyResolved: Somebody decided otherwise.
+            VoteRefused: The vote cannot count: by a stranger, not signed, too late.
             InvalidArguments: The arguments are no JSON object.
+            ConfigError: The call waits for votes, which change no arguments.
         """
-        await tell_approve(
+        await tell_decision(
             self._opened(),
             Target(run_id, call_id, session),
             Said(by, reason),
+            approves=True,
+            clock=self._clock,
+            signature=signature,
             arguments=arguments,
             note=note,
         )
@@ -201,13 +210,55 @@ class Runs:
         call_id: str,
         *,
         by: str = "",
+        signature: str = "",
         session: str = "",
         note: str = "",
         reason: str = "",
     ) -> None:
-        """Refuse a held call; the model reads the reason and goes on. Raises as `approve`."""
-        target = Target(run_id, call_id, session)
-        await tell_deny(self._opened(), target, Said(by, reason), note=note)
+        """Refuse a held call; the model reads the reason and goes on. Raises as `approve`.
+
+        Where it waits for votes, an approver votes against it. Anybody else who has no vote there
+        ends it at once, as an operator.
+        """
+        await tell_decision(
+            self._opened(),
+            Target(run_id, call_id, session),
+            Said(by, reason),
+            approves=False,
+            clock=self._clock,
+            signature=signature,
+            note=note,
+        )
+
+    async def ballot(self, run_id: str, call_id: str, *, session: str = "") -> Ballot:
+        """What there is to vote about a call, how it stands, and what is signed.
+
+        Args:
+            run_id: The run.
+            call_id: The call, as `pending` names it.
+            session: For a call of a sub-agent: its session, as `pending` names it.
+
+        Raises:
+            NoRun: There is no such run.
+            NotHeld: The call asks for no votes.
+        """
+        return await ballot_of(self._opened(), Target(run_id, call_id, session))
+
+    async def evidence(self, run_id: str, call_id: str, *, session: str = "") -> str:
+        """The decision about a call as JSON text: policy, keys, votes, tally and arguments.
+
+        `perdure.ballots.check_evidence` counts it again, without a store.
+
+        Args:
+            run_id: The run.
+            call_id: The call.
+            session: For a call of a sub-agent: its session.
+
+        Raises:
+            NoRun: There is no such run.
+            NotHeld: No votes have decided about the call.
+        """
+        return await evidence_of(self._opened(), Target(run_id, call_id, session))
 
     async def resolve(
         self,

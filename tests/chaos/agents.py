@@ -15,11 +15,12 @@ from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import cast
 
-from perdure import Agent, Call, Found, NeverRan, ToolDecision, before_tool_call, tool
+from perdure import Agent, Approval, Call, Found, NeverRan, ToolDecision, before_tool_call, tool
 from perdure.loop import ModelRequest, ToolCallInfo
 from perdure.testing import ScriptedModel, call, turn
+from perdure.testing.chaos_votes import chaos_keys
 from perdure.testing.scripted import Script
-from perdure.tools import AsyncTx, Effect, Tool, Transaction, Tx
+from perdure.tools import AsyncTx, Effect, Tool, Transaction, Tx, wrap
 from perdure.tools.effect import EFFECTS
 from perdure.wire import FunctionCall, FunctionCallOutput, StreamEvent
 
@@ -71,8 +72,8 @@ def acting(effect: Effect, name: str, database: str = "sqlite") -> Tool:
 
 
 def _agent(script: Script, tools: list[Tool], how: str = "parallel", **options: object) -> Agent:
-    agent = Agent(StrictModel(script), tools=tools, sequential=how == "sequence")
-    return agent.with_(**options) if options else agent
+    plain: Agent = Agent(StrictModel(script), sequential=how == "sequence")
+    return plain.with_(tools=tools, **options)
 
 
 def batch(effect: Effect, how: str, database: str) -> Agent:
@@ -105,6 +106,30 @@ def held() -> Agent:
     calls = turn(call("risky", {"what": 0}), call("plain", {"what": 1}))
     tools = [acting("once", "risky"), acting("once", "plain")]
     return _agent([calls, "Done."], tools, middleware=(ask,))
+
+
+DEMAND = Approval(need=2, of=["ann", "bo", "cy"])
+
+
+def gate(act: Tool) -> Tool:
+    """The tool, which two of three people have to approve."""
+    return wrap(act, approval=DEMAND)
+
+
+def voted() -> Agent:
+    """Two calls at once, one of which waits for the votes of two of three people."""
+    calls = turn(call("risky", {"what": 0}), call("plain", {"what": 1}))
+    tools = [gate(acting("once", "risky")), acting("once", "plain")]
+    return _agent([calls, "Done."], tools, approvers=chaos_keys)
+
+
+def nested_voted() -> Agent:
+    """A sub-agent that waits for a word before it begins, and one of whose calls for votes."""
+    script: Script = [turn(call("risky", {"what": 0}), call("plain", {"what": 1})), "Child's done."]
+    tools = [gate(acting("once", "risky")), acting("once", "plain")]
+    inner = _agent(script, tools, approvers=chaos_keys)
+    helper = inner.with_(name="helper").as_tool("helper", "Helps.", approval=True)
+    return _agent([call("helper", {"task": "Help."}), "Done."], [helper])
 
 
 def once() -> Agent:

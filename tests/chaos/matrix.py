@@ -74,13 +74,15 @@ def test_a_batch_of_all_effects(how: str, place: Place) -> None:
         tests.everywhere().check()
 
 
-@pytest.mark.parametrize("agent", ["held", "nested", "nested_held", "reconciled"])
+@pytest.mark.parametrize(
+    "agent", ["held", "nested", "nested_held", "reconciled", "voted", "nested_voted"]
+)
 def test_other_runs(agent: str, place: Place) -> None:
     with chaos(plan_of(agent, place)) as tests:
         tests.everywhere().check()
 
 
-@pytest.mark.parametrize("agent", ["mixed_parallel", "held", "nested_held"])
+@pytest.mark.parametrize("agent", ["mixed_parallel", "held", "nested_held", "voted"])
 def test_two_processes_die_one_after_the_other(agent: str, place: Place) -> None:
     name = f"{agent}_{place.database}" if agent.startswith("mixed") else agent
     with chaos(plan_of(name, place)) as tests:
@@ -91,7 +93,7 @@ def test_two_processes_die_one_after_the_other(agent: str, place: Place) -> None
         assert any(len(trial.faults) == 2 for trial in report.trials)
 
 
-@pytest.mark.parametrize("agent", ["mixed_parallel_sqlite", "held", "nested_held"])
+@pytest.mark.parametrize("agent", ["mixed_parallel_sqlite", "held", "nested_held", "voted"])
 def test_a_driver_is_frozen_past_its_lease(agent: str) -> None:
     with freezer(agent) as tests:
         assert tests.everywhere() > len(tests.writes)

@@ -297,6 +297,32 @@ LINES: list[tuple[str, Mapping[str, object], str]] = [
         "c1 is done with message 7 of orders",
     ),
     (
+        "perdure:vote",
+        {"call_id": "c1", "approver": "ann", "verdict": "approve", "signature": "ed25519:x"},
+        "ann votes to approve c1, signed",
+    ),
+    (
+        "perdure:vote",
+        {"call_id": "c1", "approver": "bo", "verdict": "deny", "reason": "too much"},
+        "bo votes to deny c1 (too much)",
+    ),
+    (
+        "perdure:tally",
+        {"call_id": "c1", "outcome": "approved", "approved_by": ["ann", "bo"]},
+        "c1 is approved by ann, bo",
+    ),
+    (
+        "perdure:tally",
+        {"call_id": "c1", "outcome": "denied", "denied_by": ["bo"], "uncounted": [{}]},
+        "c1 is denied by bo, 1 vote not counted",
+    ),
+    ("perdure:tally", {"call_id": "c1", "outcome": "expired"}, "c1 is expired"),
+    (
+        "perdure:reminder",
+        {"call_id": "c1", "number": 2},
+        "reminder 2 that c1 waits for votes",
+    ),
+    (
         "perdure:result",
         {"call_id": "c1", "target": TARGET, "output": OUTPUT},
         "result of c1, before its place: ok",

@@ -9,6 +9,7 @@ import pytest
 
 from perdure.errors import ConfigError, DuplicateTool
 from perdure.tools import (
+    Approval,
     Call,
     RawTool,
     Tool,
@@ -204,6 +205,7 @@ class Talkative:
         self.subsession = True
         self.reconciler = lambda call: None
         self.compensator = lambda compensation: None
+        self.approval = Approval(of=["ann"])
 
     async def execute(self, call: Call) -> ToolResult:
         return ToolResult("")
@@ -230,7 +232,7 @@ def test_a_wrapper_forwards_every_property(name: str) -> None:
 @pytest.mark.parametrize("name", PROPERTIES)
 def test_a_wrapper_can_replace_every_property(name: str) -> None:
     inner = Talkative()
-    overrides: dict[str, Any] = {name: object()}
+    overrides: dict[str, Any] = {name: Approval() if name == "approval" else object()}
     outer = wrap(inner, **overrides)
     for each in PROPERTIES:
         expected = overrides.get(each, getattr(inner, each))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import click
 
+from perdure.cli.approvals import COMMANDS
 from perdure.cli.chaos import chaos
 from perdure.cli.log import log
 from perdure.cli.models import models
@@ -113,3 +114,5 @@ cli.add_command(models)
 cli.add_command(runs)
 cli.add_command(doctor)
 cli.add_command(chaos)
+for _command in COMMANDS:
+    cli.add_command(_command)

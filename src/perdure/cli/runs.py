@@ -56,7 +56,8 @@ def runs() -> None:
     """
 
 
-def _store_option(command: Callable[..., T]) -> Callable[..., T]:
+def store_option(command: Callable[..., T]) -> Callable[..., T]:
+    """The option that names the store."""
     return click.option(
         "--store",
         "-s",
@@ -69,17 +70,18 @@ def _store_option(command: Callable[..., T]) -> Callable[..., T]:
     )(command)
 
 
-def _saying(command: Callable[..., T]) -> Callable[..., T]:
+def saying(command: Callable[..., T]) -> Callable[..., T]:
     """The options of whoever tells a run something."""
     for option in (
         click.option("--by", metavar="NAME", help="Who says so; your login name unless given."),
         click.option("--reason", default="", metavar="TEXT", help="Why, for the record."),
     ):
         command = option(command)
-    return _store_option(command)
+    return store_option(command)
 
 
-def _session_option(command: Callable[..., T]) -> Callable[..., T]:
+def session_option(command: Callable[..., T]) -> Callable[..., T]:
+    """The option that names a sub-agent's session."""
     return click.option(
         "--session", default="", metavar="ID", help="For a call of a sub-agent: its session."
     )(command)
@@ -89,7 +91,7 @@ def _session_option(command: Callable[..., T]) -> Callable[..., T]:
 
 
 @runs.command("ls", epilog=EXIT_CODES)
-@_store_option
+@store_option
 @click.option(
     "--status", multiple=True, metavar="STATUS", help="Only those that stand so. May be repeated."
 )
@@ -109,12 +111,12 @@ def ls(*, url: str, status: tuple[str, ...], agent: str, limit: int | None, as_j
         wanted = (one async for one in found if not status or one.status in status)
         return await print_list(wanted, limit, as_json=as_json)
 
-    return _with_runs(url, listed)
+    return with_runs(url, listed)
 
 
 @runs.command(epilog=EXIT_CODES)
 @click.argument("run")
-@_store_option
+@store_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def show(*, run: str, url: str, as_json: bool) -> int:
     """Show how a run stands, what it waits for since when, and what happened."""
@@ -130,12 +132,12 @@ def show(*, run: str, url: str, as_json: bool) -> int:
             print_run(seen)
         return 0
 
-    return _with_runs(url, shown)
+    return with_runs(url, shown)
 
 
 @runs.command(epilog=EXIT_CODES)
 @click.argument("run")
-@_store_option
+@store_option
 @click.option(
     "--since", type=click.IntRange(min=0), default=0, metavar="N", help="Leave out N entries."
 )
@@ -154,7 +156,7 @@ def tail(*, run: str, url: str, since: int, as_json: bool) -> int:
                 printer.show(entry)
         return 0
 
-    return _with_runs(url, followed)
+    return with_runs(url, followed)
 
 
 # --- telling -----------------------------------------------------------------------------------
@@ -163,8 +165,8 @@ def tail(*, run: str, url: str, since: int, as_json: bool) -> int:
 @runs.command(epilog=EXIT_CODES)
 @click.argument("run")
 @click.argument("call")
-@_saying
-@_session_option
+@saying
+@session_option
 @click.option("--arguments", metavar="JSON", help="Run it with these instead of its own.")
 @click.option("--note", default="", metavar="TEXT", help="What the model is told with it.")
 def approve(
@@ -184,22 +186,22 @@ def approve(
         await desk.runs.approve(
             run,
             call,
-            by=_who(by),
+            by=who(by),
             session=session,
             arguments=arguments,
             note=note,
             reason=reason,
         )
-        return _say(f"{call} is approved; it runs when {run} is driven")
+        return say(f"{call} is approved; it runs when {run} is driven")
 
-    return _with_runs(url, told)
+    return with_runs(url, told)
 
 
 @runs.command(epilog=EXIT_CODES)
 @click.argument("run")
 @click.argument("call")
-@_saying
-@_session_option
+@saying
+@session_option
 @click.option("--note", default="", metavar="TEXT", help="What the model is told with it.")
 def deny(
     *, run: str, call: str, url: str, by: str | None, reason: str, session: str, note: str
@@ -207,17 +209,17 @@ def deny(
     """Refuse the held CALL of RUN; the model reads the reason, and the run goes on."""
 
     async def told(desk: Desk) -> int:
-        await desk.runs.deny(run, call, by=_who(by), session=session, note=note, reason=reason)
-        return _say(f"{call} is denied; the model reads it when {run} is driven")
+        await desk.runs.deny(run, call, by=who(by), session=session, note=note, reason=reason)
+        return say(f"{call} is denied; the model reads it when {run} is driven")
 
-    return _with_runs(url, told)
+    return with_runs(url, told)
 
 
 @runs.command(epilog=EXIT_CODES)
 @click.argument("run")
 @click.argument("call")
-@_saying
-@_session_option
+@saying
+@session_option
 @click.option("--output", metavar="TEXT", help="What its tool gave; `-` reads standard input.")
 @click.option("--never-ran", is_flag=True, help="Its tool was never entered, so it is run again.")
 @click.option("--step", default="", metavar="NAME", help="The step of the call that halted.")
@@ -267,24 +269,24 @@ def resolve(
             never_ran=never_ran,
             evidence=basis,
             min_age=min_age,
-            by=_who(by),
+            by=who(by),
             session=session,
             reason=reason,
         )
         becomes = "it runs again" if never_ran else "the model reads its output"
         if step:
             becomes = "the call goes on" if call else "it goes on"
-        return _say(f"{call or run} is resolved; {becomes} when {run} is driven")
+        return say(f"{call or run} is resolved; {becomes} when {run} is driven")
 
-    return _with_runs(url, told)
+    return with_runs(url, told)
 
 
 @runs.command(epilog=EXIT_CODES)
 @click.argument("run")
 @click.argument("name")
 @click.argument("value", default="null")
-@_saying
-@_session_option
+@saying
+@session_option
 def signal(
     *, run: str, name: str, value: str, url: str, by: str | None, reason: str, session: str
 ) -> int:
@@ -293,10 +295,10 @@ def signal(
     given = _json(value, "VALUE")
 
     async def told(desk: Desk) -> int:
-        await desk.runs.signal(run, name, given, by=_who(by), session=session)
-        return _say(f"{run} is told of {name}; calls that wait for it go on when it is driven")
+        await desk.runs.signal(run, name, given, by=who(by), session=session)
+        return say(f"{run} is told of {name}; calls that wait for it go on when it is driven")
 
-    return _with_runs(url, told)
+    return with_runs(url, told)
 
 
 @runs.command(epilog=EXIT_CODES)
@@ -304,8 +306,8 @@ def signal(
 @click.argument("channel")
 @click.argument("value", default="null")
 @click.option("--key", required=True, metavar="KEY", help="Of the message; once more is the same.")
-@_saying
-@_session_option
+@saying
+@session_option
 def send(
     *,
     run: str,
@@ -322,10 +324,10 @@ def send(
     given = _json(value, "VALUE")
 
     async def told(desk: Desk) -> int:
-        await desk.runs.send(run, channel, given, key=key, by=_who(by), session=session)
-        return _say(f"{run} has message {key} in {channel}; it is received when {run} is driven")
+        await desk.runs.send(run, channel, given, key=key, by=who(by), session=session)
+        return say(f"{run} has message {key} in {channel}; it is received when {run} is driven")
 
-    return _with_runs(url, told)
+    return with_runs(url, told)
 
 
 @runs.command(epilog=EXIT_CODES)
@@ -333,8 +335,8 @@ def send(
 @click.argument("call")
 @click.argument("key")
 @click.argument("value")
-@_saying
-@_session_option
+@saying
+@session_option
 def answer(
     *,
     run: str,
@@ -354,44 +356,44 @@ def answer(
     given = _json(value, "VALUE")
 
     async def told(desk: Desk) -> int:
-        await desk.runs.answer(run, call, key, given, by=_who(by), session=session)
-        return _say(f"{call or run} has its answer; it goes on when {run} is driven")
+        await desk.runs.answer(run, call, key, given, by=who(by), session=session)
+        return say(f"{call or run} has its answer; it goes on when {run} is driven")
 
-    return _with_runs(url, told)
+    return with_runs(url, told)
 
 
 @runs.command(epilog=EXIT_CODES)
 @click.argument("run")
-@_saying
+@saying
 def cancel(*, run: str, url: str, by: str | None, reason: str) -> int:
     """Stop RUN for good. Nothing with an effect begins any more when the command returns."""
 
     async def told(desk: Desk) -> int:
-        await desk.runs.cancel(run, by=_who(by), reason=reason)
+        await desk.runs.cancel(run, by=who(by), reason=reason)
         if (await desk.runs.get(run)).status == "cancelled":
-            return _say(f"{run} is cancelled")
-        return _say(f"{run} is told to stop; whoever drives it closes it")
+            return say(f"{run} is cancelled")
+        return say(f"{run} is told to stop; whoever drives it closes it")
 
-    return _with_runs(url, told)
+    return with_runs(url, told)
 
 
 @runs.command(epilog=EXIT_CODES)
 @click.argument("run")
-@_saying
+@saying
 def retry(*, run: str, url: str, by: str | None, reason: str) -> int:
     """Let RUN go on that a limit stopped; its turns count anew."""
 
     async def told(desk: Desk) -> int:
-        await desk.runs.retry(run, by=_who(by), reason=reason)
-        return _say(f"{run} goes on when it is driven")
+        await desk.runs.retry(run, by=who(by), reason=reason)
+        return say(f"{run} goes on when it is driven")
 
-    return _with_runs(url, told)
+    return with_runs(url, told)
 
 
 # --- what they share ---------------------------------------------------------------------------
 
 
-def _with_runs(url: str, work: Callable[[Desk], Awaitable[int]]) -> int:
+def with_runs(url: str, work: Callable[[Desk], Awaitable[int]]) -> int:
     """Do something with the runs of a store.
 
     Raises:
@@ -416,7 +418,7 @@ def _with_runs(url: str, work: Callable[[Desk], Awaitable[int]]) -> int:
         raise (Refused if refused else Unusable)(one_line(str(error))) from error
 
 
-def _who(by: str | None) -> str:
+def who(by: str | None) -> str:
     """Who says something: as told, else the login name, else nobody."""
     if by is not None:
         return by
@@ -437,7 +439,8 @@ def _json(text: str | None, what: str) -> object:
         raise Unusable(f"{what} is JSON: {error}") from None
 
 
-def _say(text: str) -> int:
+def say(text: str) -> int:
+    """Say what was done; the exit code."""
     click.echo(one_line(text))
     return 0
 

@@ -21,11 +21,13 @@ from perdure.durable.messages import (
     Settle,
     Signal,
     Told,
+    Vote,
     decode_told,
 )
 from perdure.durable.state import CHILD, child_of, program_pending
 from perdure.errors import NoSession
 from perdure.log import Call, Session, Store
+from perdure.log.approvals import HeldGate
 from perdure.log.calls import SUBSESSION
 from perdure.log.entries import LinkEntry
 from perdure.log.programs import program_work
@@ -158,6 +160,9 @@ def _waiting(run_id: str, pending: PendingCall, session: Session, *, root: str) 
     if call.state == "held":
         since = call.decisions[-1].ts
     waits = session.view().work.of(call.entry).open_waits
+    gate = session.view().approvals.waiting(call)
+    if gate is not None:
+        return Waiting(pending, gate_words(gate), since, _votes(run_id, call, gate, place))
     todo = _commands(run_id, _todo(call, waits), place)
     return Waiting(pending, _why(call, waits), since, todo)
 
@@ -191,6 +196,28 @@ def _program_waiting(run_id: str, pending: PendingCall, session: Session) -> Wai
 
 def _unknown_steps(steps: Iterable[str]) -> str:
     return f"may have taken its step {', '.join(steps)}, and nobody knows what came of it"
+
+
+def gate_words(gate: HeldGate) -> str:
+    """What a call waits for at a gate, and how far that has come."""
+    if gate.tally is not None:
+        return f"is {gate.outcome}; that is taken up when the run is driven"
+    voted = ", ".join(f"{vote.approver} {_VERDICTS[vote.verdict]}" for vote in gate.votes)
+    return gate.hold.reason + (f" ({voted})" if voted else "")
+
+
+_VERDICTS = {"approve": "has approved", "deny": "has denied"}
+
+
+def _votes(
+    run_id: str, call: Call, gate: HeldGate, place: tuple[str, ...]
+) -> tuple[tuple[str, ...], ...]:
+    """The commands with which people vote."""
+    if gate.tally is not None:
+        return ()
+    key = ("--key", "FILE") if gate.gate.signed else ()
+    words = ("perdure", "approve", run_id, call.call_id, *place, "--by", "NAME", *key)
+    return words, (*words, "--deny")
 
 
 def _why(call: Call, waits: Sequence[Wait]) -> str:
@@ -251,7 +278,8 @@ def _with_told(one: Waiting, inbox: Sequence[Waits]) -> Waiting:
     """A call with what it was told, which nobody has to tell it again."""
     for message in inbox:
         if (message.session, message.call_id) == (one.call.session, one.call.call.call_id):
-            return one._replace(told=message.says, todo=())
+            others = one.todo if isinstance(message.told, Vote) else ()  # they still may vote
+            return one._replace(told=message.says, todo=others)
     came = {
         message.told.name
         for message in inbox
@@ -268,6 +296,8 @@ def _says(told: Told | None) -> str:
             return f"{told.call_id} approved{who}"
         case Deny():
             return f"{told.call_id} denied{who}"
+        case Vote():
+            return f"{told.call_id} {'approved' if told.approves else 'denied'}{who}, as a vote"
         case Resolve():
             said = told.output if told.output is not None else "it never ran"
             about = f"step {told.step!r} of {told.call_id}" if told.step else told.call_id

@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from perdure.durable.agents import run_agent
+from perdure.durable.balloting import Ballot, ballot_of, evidence_of, tell_decision
 from perdure.durable.byid import Ran, go_on_with, run_by_id
 from perdure.durable.channels import Received, ack, receive
 from perdure.durable.children import AgentTool
@@ -45,6 +46,7 @@ from perdure.durable.telling import (
     tell_signal,
     tell_step,
 )
+from perdure.durable.voting import OnReminder, Reminder
 from perdure.durable.waits import interrupt, sleep, sleep_until, wait_for
 
 if TYPE_CHECKING:
@@ -54,9 +56,11 @@ __all__ = [
     "DEFAULT_CONCURRENCY",
     "DEFAULT_EVERY",
     "AgentTool",
+    "Ballot",
     "Driven",
     "Driving",
     "Following",
+    "OnReminder",
     "Projection",
     "Ran",
     "Received",
@@ -65,6 +69,7 @@ __all__ = [
     "Recovered",
     "Recovering",
     "Recovery",
+    "Reminder",
     "Rested",
     "RunEvents",
     "RunState",
@@ -74,9 +79,11 @@ __all__ = [
     "Target",
     "Undone",
     "ack",
+    "ballot_of",
     "begin_run",
     "drive_until_rest",
     "events_of",
+    "evidence_of",
     "find_run",
     "follow",
     "go_on_with",
@@ -97,6 +104,7 @@ __all__ = [
     "step_key",
     "tell_approve",
     "tell_cancel",
+    "tell_decision",
     "tell_deny",
     "tell_reply",
     "tell_resolve",

@@ -40,7 +40,7 @@ from perdure.log.recorded_bodies import input_draft
 from perdure.log.timestamps import timestamp
 from perdure.log.writing import salted, seal
 from perdure.loop import Opening, Transcript
-from perdure.tools import Call, ToolResult, parse_arguments
+from perdure.tools import Approval, Call, ToolResult, parse_arguments
 from perdure.tools.effect import Effect
 from perdure.tools.tool import check_name
 from perdure.wire import user
@@ -65,14 +65,22 @@ class AgentTool:
         driven: The agent.
         name: The tool's name.
         description: What the model reads of it.
+        approval: Who has to agree before it gets to work.
     """
 
     effect: Effect = "idempotent"
     """Entering its call again goes on with the child, which keeps its own effects apart."""
     subsession = True
 
-    def __init__(self, driven: Driven, name: str, description: str) -> None:
+    def __init__(
+        self,
+        driven: Driven,
+        name: str,
+        description: str,
+        approval: Approval | None = None,
+    ) -> None:
         check_name(name)
+        self.approval = approval
         self.driven = driven
         self.name = name
         self.description = description

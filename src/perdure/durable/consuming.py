@@ -26,9 +26,11 @@ from perdure.durable.messages import (
     Settle,
     Signal,
     Told,
+    Vote,
     decode_told,
 )
 from perdure.durable.replies import fault_in
+from perdure.durable.voting import take_vote
 from perdure.log import Call, Draft, Message, View
 from perdure.log.context import item_of
 from perdure.log.entries import MESSAGE, ItemEntry, Json
@@ -101,6 +103,8 @@ def _take(authority: Authority, message: Message, told: Told | None, taken: Take
             return _reply(authority.view, message, told, taken)
         case Resolve() if told.step:
             return _resolved_step(authority, message, told, taken)
+        case Vote():
+            return _vote(authority, message, told, taken)
         case NotStarted():
             return _not_started(authority.view, message, told, taken)
         case Settle():
@@ -130,14 +134,14 @@ def answer_of(
         return f"call {told.call_id!r} {'has its output' if known else 'does not exist'}"
     match told:
         case Approve() | Deny():
-            return _decided(call, told, message)
+            return _decided(authority, call, told, message)
         case Resolve():
             return _resolved(authority, call, told, message)
         case Late():
             return _late(call, told, message)
 
 
-def _decided(call: Call, told: Approve | Deny, message: str) -> Answer | str:
+def _decided(authority: Authority, call: Call, told: Approve | Deny, message: str) -> Answer | str:
     said = Provenance(message=message, who=told.who)
     last = call.decisions[-1] if call.decisions else None
     if last is None or last.id != told.hold:
@@ -145,6 +149,8 @@ def _decided(call: Call, told: Approve | Deny, message: str) -> Answer | str:
         return again or f"call {call.call_id!r} does not wait for this decision any more"
     if call.suspended:
         return f"call {call.call_id!r} waits for what its tool waits for, not for a decision"
+    if why := _at_a_gate(authority.view, call, told):
+        return f"call {call.call_id!r} {why}"
     if arguments_digest(call.arguments) != told.digest:
         return f"call {call.call_id!r} has other arguments than those decided on"
     if isinstance(told, Deny):
@@ -159,6 +165,19 @@ def _decided(call: Call, told: Approve | Deny, message: str) -> Answer | str:
             idempotency_key=call.key,
         )
     return msgspec.structs.replace(answer, provenance=said)
+
+
+def _at_a_gate(view: View, call: Call, told: Approve | Deny) -> str:
+    """Why a word does not decide about a call that waits for votes; empty if it does."""
+    gate = view.approvals.waiting(call)
+    if gate is None:
+        return ""
+    if gate.tally is not None:
+        return f"was decided: {gate.outcome}"
+    if isinstance(told, Approve):
+        return f"waits for the approval of {gate.gate.asks}"
+    ours = not gate.gate.of or told.who in gate.gate.of
+    return "is denied by an approver only with a vote" if ours else ""
 
 
 def _cut_denial(call: Call, told: Approve | Deny, said: Provenance) -> Answer | None:
@@ -368,6 +387,14 @@ def _resolved_step(authority: Authority, message: Message, told: Resolve, taken:
 def _named(message: Message, body: Json) -> Json:
     """A body with the message that it came of, without what is empty."""
     return {**{name: value for name, value in body.items() if value != ""}, MESSAGE: message.id}
+
+
+def _vote(authority: Authority, message: Message, told: Vote, taken: Taken) -> str:
+    draft = take_vote(authority.view, message, told, authority.now)
+    if isinstance(draft, str):
+        return draft
+    taken.drafts.append(draft)
+    return ""
 
 
 # --- what is written outside a drive -------------------------------------------------------------

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
 
 from perdure.clock import Clock, Ids
+from perdure.durable.voting import OnReminder
 from perdure.log import Recording
 from perdure.log.environment import EnvSource
 from perdure.loop import (
@@ -19,7 +20,7 @@ from perdure.loop import (
     Transcript,
     Trigger,
 )
-from perdure.tools import Tool, ToolSet
+from perdure.tools import KeySource, Tool, ToolSet
 from perdure.wire import Item
 
 
@@ -76,6 +77,16 @@ class Driven(Protocol):
     @property
     def env(self) -> EnvSource | None:
         """Says where its work happens; None if nobody does."""
+        ...
+
+    @property
+    def key_source(self) -> KeySource | None:
+        """Says with what the signatures of approvers are checked; None if nobody does."""
+        ...
+
+    @property
+    def on_reminder(self) -> OnReminder | None:
+        """Tells people that a call waits for their votes; None if nobody does."""
         ...
 
     @property

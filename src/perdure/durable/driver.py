@@ -16,6 +16,7 @@ from perdure.durable.cancelling import cancel_children, cancel_run, saga_cancell
 from perdure.durable.consuming import Authority, Taken, consume
 from perdure.durable.control import LOST, Control, Rested
 from perdure.durable.driven import Driven, Handle
+from perdure.durable.gates import settle_gates
 from perdure.durable.late import late_sink, report_unrecorded
 from perdure.durable.leftovers import refuse_leftovers
 from perdure.durable.plan import NO_LIMITS, Close, Drive, Outlook, Rest, limits_left, plan
@@ -29,9 +30,9 @@ from perdure.loop import Broadcast, Limits, Opening, RunEnd, Trigger
 POLL = 1.0
 """Seconds between two looks for a stop while a drive runs."""
 
-Point = Literal["taken", "planned", "driven", "closing", "closed"]
-"""Named places at which a test may stop a driver: messages were judged, the next step is known, a
-drive has ended, the run is about to be closed, it was."""
+Point = Literal["taken", "counted", "planned", "driven", "closing", "closed"]
+"""Named places at which a test may stop a driver: messages were judged, votes were counted, the
+next step is known, a drive has ended, the run is about to be closed, it was."""
 
 At: TypeAlias = Callable[[Point], None]
 
@@ -112,6 +113,10 @@ async def drive_until_rest(driven: Driven, recording: Recording, driving: Drivin
         if taken.cancel is not None:
             await cancel_children(recording, ids=driven.ids)
             await cancel_run(recording, *taken.cancel, ids=driven.ids)
+            recording = recording.again()
+            continue
+        if await settle_gates(driven, recording, taken.answers):
+            driving.at("counted")
             recording = recording.again()
             continue
         outlook = await _outlook(driven, recording, begun)

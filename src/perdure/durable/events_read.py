@@ -203,9 +203,10 @@ def retry_of(data: Json, request: ModelRequest, *, run_id: str, turn: int) -> Mo
 
 
 def _provenance_of(entry: DecisionEntry) -> Provenance | None:
-    if not (entry.message or entry.who or bytes(entry.evidence)):
+    evidence = bytes(entry.evidence).decode()
+    if not (entry.message or entry.who or evidence or entry.tally):
         return None
-    return Provenance(message=entry.message, who=entry.who, evidence=bytes(entry.evidence).decode())
+    return Provenance(message=entry.message, who=entry.who, evidence=evidence, tally=entry.tally)
 
 
 def decision_of(entry: DecisionEntry) -> ToolDecision:
@@ -218,6 +219,7 @@ def decision_of(entry: DecisionEntry) -> ToolDecision:
         by=_DECIDERS.get(entry.by),
         run_again=entry.run_again,
         provenance=_provenance_of(entry),
+        gate=entry.gate,
     )
 
 

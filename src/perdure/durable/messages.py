@@ -7,6 +7,7 @@ keep the first and call every other a duplicate (LOG 3.2, DESIGN 6.5).
 
 from __future__ import annotations
 
+import hashlib
 from typing import TypeAlias
 
 import msgspec
@@ -43,6 +44,19 @@ class Deny(_Told, frozen=True, kw_only=True, omit_defaults=True, tag="deny"):
     hold: str
     digest: str
     note: str = ""
+
+
+class Vote(_Told, frozen=True, kw_only=True, omit_defaults=True, tag="vote"):
+    """A verdict about a held call by one of those who have to approve it; `who` is the approver."""
+
+    call_id: str
+    hold: str
+    digest: str
+    approves: bool
+    signature: str = ""
+    """`ALGORITHM:BASE64URL`, of the bytes that `perdure.ballots.decision_bytes` gives."""
+    at: int = 0
+    """When it was put, in nanoseconds since the Unix epoch."""
 
 
 class Resolve(_Told, frozen=True, kw_only=True, omit_defaults=True, tag="resolve"):
@@ -133,7 +147,18 @@ class NotStarted(_Told, frozen=True, kw_only=True, omit_defaults=True, tag="not_
 
 
 Told: TypeAlias = (
-    Approve | Deny | Resolve | Settle | Cancel | Retry | Signal | Sent | Reply | Late | NotStarted
+    Approve
+    | Deny
+    | Vote
+    | Resolve
+    | Settle
+    | Cancel
+    | Retry
+    | Signal
+    | Sent
+    | Reply
+    | Late
+    | NotStarted
 )
 
 _DECODER: msgspec.json.Decoder[Told] = msgspec.json.Decoder(Told)
@@ -169,10 +194,18 @@ def _message_id(told: Told, session: Session) -> str:
     return name
 
 
+def _vote_digest(told: Vote) -> str:
+    """Tells a vote from all others about its hold, but not when it was put."""
+    parts = (told.who, str(told.approves), told.digest, told.signature)
+    return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:32]
+
+
 def _subject(told: Told) -> str:
     match told:
         case Approve() | Deny():
             return f"decide/{told.hold}"
+        case Vote():
+            return f"vote/{told.hold}/{_vote_digest(told)}"
         case Resolve():
             return f"resolve/{told.dispatch}"
         case Settle():

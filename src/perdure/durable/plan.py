@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import TypeAlias
 
 from perdure.durable.consuming import LIMITS
+from perdure.durable.voting import tallied_answers
 from perdure.log import Call, Session, View
 from perdure.log.entries import ItemEntry, ResponseEntry, RetryEntry, RunEntry
 from perdure.log.programs import OWN, program_wait, program_work
@@ -116,6 +117,7 @@ def _answers(outlook: Outlook, given: Mapping[str, Answer]) -> tuple[Answer, ...
         for call in view.calls.open.values()
         if call.suspended and call.call_id in outlook.ready
     }
+    known |= tallied_answers(view, outlook.tools)
     known |= given
     answers: list[Answer] = []
     blocked = False  # a call before it is to run first, and cannot yet

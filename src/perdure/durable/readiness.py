@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from perdure.durable.driven import Driven, SubAgent
+from perdure.durable.gates import wants_counting
 from perdure.durable.plan import Outlook, Rest, plan
 from perdure.durable.state import CHILD, CUT, child_of, read_run
 from perdure.errors import NoSession
@@ -107,6 +108,8 @@ async def _is_ready(store: Store, child: str, driven: Driven) -> bool:
     if await store.unconsumed(child):
         return True
     tools = await driven.tools_now()
+    if wants_counting(driven, session, view, tools):
+        return True
     outlook = Outlook(
         session=session,
         view=view,

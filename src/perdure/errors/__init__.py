@@ -13,6 +13,7 @@ PerdureError
 │   ├── NotPending                   an answer names no waiting call, or one lacks an answer
 │   ├── AmbiguousCall                a call that may have run must not run again
 │   ├── CallAnswered                 a call is owed its output alone
+│   ├── NeedsApproval                a call waits for votes, and no answer stands for them
 │   ├── AlreadyRunning               the session is busy with another drive
 │   └── InsideEventLoop              a `*_sync` function was called inside a running event loop
 ├── WireError (ValueError)           bytes or values are not Open Responses
@@ -73,6 +74,7 @@ PerdureError
 │   ├── RunBusy                      somebody else drives the run
 │   ├── RunFinished                  the run is over; nothing can be told to it
 │   ├── NotHeld                      the call does not wait for a decision
+│   ├── VoteRefused                  a vote cannot count for the call
 │   ├── NotHalted                    the call's outcome is not unknown
 │   ├── AlreadyResolved              somebody said otherwise before
 │   ├── HaltTooYoung                 the call may still be running
@@ -155,6 +157,7 @@ from perdure.errors.misuse import (
     InputRequired,
     InsideEventLoop,
     MissingKey,
+    NeedsApproval,
     NoPrompt,
     NotPending,
     NoTransactions,
@@ -195,6 +198,7 @@ from perdure.errors.runs import (
     RunError,
     RunFinished,
     RunMismatch,
+    VoteRefused,
     WrongAnswer,
 )
 from perdure.errors.state import (
@@ -262,6 +266,7 @@ __all__ = [
     "ModelError",
     "ModelTimeout",
     "NameTaken",
+    "NeedsApproval",
     "NoEntry",
     "NoOutput",
     "NoPrompt",
@@ -321,6 +326,7 @@ __all__ = [
     "UnknownModel",
     "UnsupportedFormat",
     "UnsupportedStateVersion",
+    "VoteRefused",
     "WireError",
     "WrongAnswer",
     "rejection",

@@ -114,6 +114,21 @@ class CallAnswered(ConfigError):
         super().__init__(f"call {call_id!r} was answered already and is owed its output alone")
 
 
+class NeedsApproval(ConfigError):
+    """A call was to run that waits for the approval of others; only their votes let it in.
+
+    Attributes:
+        call_id: The call.
+    """
+
+    def __init__(self, call_id: str, asks: str) -> None:
+        self.call_id = call_id
+        super().__init__(
+            f"call {call_id!r} waits for the approval of {asks}, and no answer stands for it; "
+            "they vote with Runs.approve() or `perdure approve`, or deny() ends it"
+        )
+
+
 class AlreadyRunning(ConfigError):
     """The session is busy with another drive."""
 

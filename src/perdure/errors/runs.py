@@ -67,6 +67,20 @@ class NotHeld(RunError):
         super().__init__(run, f"call {call_id!r} of run {run!r} waits for no decision: {why}")
 
 
+class VoteRefused(RunError):
+    """A vote cannot count for the call, so it was not taken.
+
+    Attributes:
+        call_id: The call.
+        why: What is wrong with it.
+    """
+
+    def __init__(self, run: str, call_id: str, why: str) -> None:
+        self.call_id = call_id
+        self.why = why
+        super().__init__(run, f"this vote about call {call_id!r} of run {run!r} is refused: {why}")
+
+
 class NotHalted(RunError):
     """The call's outcome is not unknown, so there is nothing to resolve.
 

@@ -14,6 +14,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from perdure.errors import CorruptLog
 from perdure.log.ids import ParentRef
+from perdure.tools import Gate
 
 ERASED = "perdure:erased"
 """Stands in the line of an entry whose body was erased, with the body's content hash."""
@@ -150,6 +151,10 @@ class DispatchEntry(Entry, frozen=True, kw_only=True, tag="dispatch"):
     effect: str = field(default="", name="perdure:effect")
     lasts: float | None = field(default=None, name="perdure:lasts")
     """Seconds after which its tool has ended, its grace among them; None without a timeout."""
+    deployment: str = field(default="", name="perdure:deployment")
+    """Who runs it."""
+    principal: str = field(default="", name="perdure:principal")
+    """For whom it runs."""
 
 
 class DecisionEntry(Entry, frozen=True, kw_only=True, tag="decision"):
@@ -175,6 +180,12 @@ class DecisionEntry(Entry, frozen=True, kw_only=True, tag="decision"):
     """Somebody accepted that a call which may have run runs once more."""
     evidence: Raw = field(default=Raw(b""), name="perdure:evidence")
     """What the decision rests on; empty if nobody said."""
+    gate: Gate | None = field(default=None, name="perdure:approval")
+    """Of a hold: whose approval it waits for."""
+    tally: str = field(default="", name="perdure:tally")
+    """The entry of the tally that let the call in."""
+    deployment: str = field(default="", name="perdure:deployment")
+    principal: str = field(default="", name="perdure:principal")
 
 
 class QueuedEntry(Entry, frozen=True, kw_only=True, tag="queued"):
@@ -446,6 +457,62 @@ class CompensationEntry(Entry, frozen=True, kw_only=True, tag="perdure:compensat
     evidence: Raw = field(default=Raw(b""), name="perdure:evidence")
 
 
+class VoteEntry(Entry, frozen=True, kw_only=True, tag="perdure:vote"):
+    """A vote about a held call was accepted; whether it counts, the tally says (LOG 5.7)."""
+
+    type: ClassVar[Literal["perdure:vote"]] = "perdure:vote"
+    call_id: str = ""
+    target: str = ""
+    """The call's item."""
+    hold: str = ""
+    """The decision entry that holds it."""
+    digest: str = ""
+    """SHA-256 of the canonical arguments that were voted about."""
+    approver: str = ""
+    verdict: str = ""
+    """`approve` or `deny`."""
+    signature: str = ""
+    """`ALGORITHM:BASE64URL`; empty for a word."""
+    at: int = 0
+    """When it was put, in nanoseconds since the Unix epoch, by the clock of whoever put it."""
+    reason: str = ""
+
+
+class TallyEntry(Entry, frozen=True, kw_only=True, tag="perdure:tally"):
+    """What the votes about a hold came to. It is written before the tool runs, and is final."""
+
+    type: ClassVar[Literal["perdure:tally"]] = "perdure:tally"
+    call_id: str = ""
+    target: str = ""
+    hold: str = ""
+    outcome: str = ""
+    """`approved`, `denied` or `expired`."""
+    need: int = 1
+    approvers: tuple[str, ...] = ()
+    signed: bool = False
+    due: int | None = None
+    digest: str = ""
+    approved_by: tuple[str, ...] = ()
+    denied_by: tuple[str, ...] = ()
+    uncounted: tuple[Json, ...] = ()
+    """`{vote, approver, reason}` of each vote that does not count."""
+    votes: tuple[str, ...] = ()
+    """Every vote that was read, by its entry."""
+    keys: Json = field(default_factory=dict[str, object])
+    """The text of each approver's key when it was counted."""
+
+
+class ReminderEntry(Entry, frozen=True, kw_only=True, tag="perdure:reminder"):
+    """People are about to be reminded of a call that waits for their votes."""
+
+    type: ClassVar[Literal["perdure:reminder"]] = "perdure:reminder"
+    call_id: str = ""
+    target: str = ""
+    hold: str = ""
+    number: int = 0
+    """Which of the gate's reminders it is, from 1."""
+
+
 class UnknownEntry(Entry, frozen=True, kw_only=True, tag="\x7fentry"):
     """An entry of a type nobody knows, or one whose members have other types than they should."""
 
@@ -484,6 +551,9 @@ AnyEntry: TypeAlias = (
     | AckEntry
     | SagaEntry
     | CompensationEntry
+    | VoteEntry
+    | TallyEntry
+    | ReminderEntry
     | UnknownEntry
 )
 
@@ -517,6 +587,9 @@ _KnownEntry: TypeAlias = (
     | AckEntry
     | SagaEntry
     | CompensationEntry
+    | VoteEntry
+    | TallyEntry
+    | ReminderEntry
 )
 
 TYPES = frozenset(

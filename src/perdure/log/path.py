@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from perdure.log.approvals import ApprovalsFold
 from perdure.log.calls import CallsFold, Elsewhere, nowhere
 from perdure.log.context import Context, ContextFold
 from perdure.log.drives import DrivesFold
@@ -53,6 +54,7 @@ class View:
         self.queues = QueuesFold()
         self.work = WorkFold()
         self.saga = SagaFold()
+        self.approvals = ApprovalsFold()
         self.closed: ClosedEntry | None = None
         """The end of the run (LOG 4.2)."""
         self.name = ""
@@ -70,6 +72,7 @@ class View:
         self.queues.apply(entry)
         self.work.apply(entry)
         self.saga.apply(entry)
+        self.approvals.apply(entry, own=self._own)
         self._spend.apply(entry, self._context.settings.current.model)
         if isinstance(entry, ClosedEntry):
             self.closed = self.closed or entry
@@ -134,7 +137,8 @@ class View:
         suspended = [call for call in self.calls.open.values() if call.suspended]
         if any(self.work.has_come(call.entry, call.wait) for call in suspended):
             return NOW
-        return due_of(self.calls)
+        dues = (due_of(self.calls), self.approvals.due(self.calls))
+        return min((due for due in dues if due is not None), default=None)
 
     def request(self, entry: ResponseEntry) -> Rebuilt:
         """The request that `entry` answered, which is the leaf or comes next."""

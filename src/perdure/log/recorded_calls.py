@@ -116,7 +116,10 @@ class CallTracks:
         if decision.action == "hold":
             track.held = True
             track.arguments = event.arguments
-            return [_decision(track, "hold", decision.by or "policy", decision.reason, rewritten)]
+            more = {**rewritten, **_provenance(decision.provenance)}
+            if decision.gate is not None:
+                more["perdure:approval"] = msgspec.to_builtins(decision.gate)
+            return [_decision(track, "hold", decision.by or "policy", decision.reason, more)]
         return self._proceed(track, event, decision, rewritten)
 
     def _proceed(
@@ -255,7 +258,11 @@ def _provenance(said: Provenance | None) -> Json:
     """How a decision came, as its entry says it."""
     if said is None:
         return {}
-    members: Json = {MESSAGE: said.message, "perdure:who": said.who}
+    members: Json = {
+        MESSAGE: said.message,
+        "perdure:who": said.who,
+        "perdure:tally": said.tally,
+    }
     if said.evidence:
         members["perdure:evidence"] = Raw(said.evidence.encode())
     return {name: value for name, value in members.items() if value}

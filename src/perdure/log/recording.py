@@ -14,6 +14,7 @@ from typing import Self
 from perdure.clock import Clock, Ids, RandomIds, SystemClock
 from perdure.errors import CorruptLog, NameTaken
 from perdure.log.appender import Appender
+from perdure.log.approvals import standing_of
 from perdure.log.context import item_of
 from perdure.log.elicitations import RecordedElicitor
 from perdure.log.entries import MESSAGE, Json
@@ -44,6 +45,7 @@ from perdure.log.timestamps import timestamp
 from perdure.log.writing import Draft
 from perdure.loop import Answer, CallIds, PendingCall, Transcript, Trigger, Waiting
 from perdure.loop.config import OnUnknown, visible_to_model
+from perdure.loop.gates import Standing
 from perdure.tools import Call, Elicitor, ToolResult, ToolSet
 from perdure.wire import Request
 
@@ -159,6 +161,10 @@ class Recording:
     def pending(self, tools: ToolSet) -> tuple[PendingCall, ...]:
         """The calls that have no output, from the record."""
         return pending_of(self.recorder.appender.view, self.session, tools)
+
+    def standing(self, call_id: str) -> Standing | None:
+        """What the record says of the last gate of a call; the `gates` of a loop's config."""
+        return standing_of(self.view, call_id)
 
     def replay(self, tools: ToolSet, on_unknown: OnUnknown = "tell") -> tuple[Answer, ...]:
         """What the record and the tools' effects answer to pending calls."""

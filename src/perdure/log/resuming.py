@@ -36,7 +36,7 @@ from perdure.loop import Answer, PendingCall, Transcript, approve, outcome_unkno
 from perdure.loop.config import OnUnknown
 from perdure.loop.pending import PendingReason
 from perdure.loop.turn import NOT_RUN_CUT
-from perdure.tools import Effect, Tool, ToolSet, effect_of
+from perdure.tools import Effect, Gate, Tool, ToolSet, effect_of
 from perdure.tools.effect import is_effect
 from perdure.wire import FunctionCallOutput, Item, encode, function_call_output
 
@@ -245,10 +245,16 @@ def _hidden(entry: CustomEntry) -> Item | None:
 
 def pending_of(view: View, session: Session, tools: ToolSet) -> tuple[PendingCall, ...]:
     """The calls without an output, and all that the record knows of them."""
-    return tuple(_pending(call, session, tools) for call in view.calls.open.values())
+    return tuple(_pending(view, call, session, tools) for call in view.calls.open.values())
 
 
-def _pending(call: Call, session: Session, tools: ToolSet) -> PendingCall:
+def _gate(view: View, call: Call) -> Gate | None:
+    """Whose approval a call waits for, or was denied: no other answer lets it run."""
+    gate = view.approvals.waiting(call)
+    return gate.gate if gate is not None and gate.outcome != "approved" else None
+
+
+def _pending(view: View, call: Call, session: Session, tools: ToolSet) -> PendingCall:
     state = call.state
     handed = call.dispatched_arguments if call.dispatched else call.arguments
     own = call.call.arguments
@@ -266,6 +272,7 @@ def _pending(call: Call, session: Session, tools: ToolSet) -> PendingCall:
         arguments=None if handed == own else handed,
         ran=ran.output if (ran := _ran(call, session)) is not None else None,
         wait=call.wait or None,
+        gate=_gate(view, call),
         session=session.id,
         attempted_at=wall_of(last.ts) if last is not None else None,
         refused=call.reason if state == "rejected" else "",

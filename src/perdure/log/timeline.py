@@ -30,6 +30,7 @@ from perdure.log.entries import (
     OwedEntry,
     QueuedEntry,
     RefusedEntry,
+    ReminderEntry,
     ResponseEntry,
     ResultEntry,
     RetryEntry,
@@ -37,6 +38,8 @@ from perdure.log.entries import (
     SagaEntry,
     SignalEntry,
     StepEntry,
+    TallyEntry,
+    VoteEntry,
     WaitEntry,
 )
 from perdure.log.timestamps import timestamp
@@ -305,7 +308,7 @@ def _of_runs(entry: AnyEntry) -> str:
             return _of_calls(entry)
 
 
-_TOLD = frozenset({"decide", "resolve", "settle", "retry", "cancel"})
+_TOLD = frozenset({"decide", "resolve", "settle", "retry", "cancel", "vote"})
 """What people ask for, as the ids of their messages begin."""
 
 
@@ -326,8 +329,25 @@ def _of_calls(entry: AnyEntry) -> str:
             return _compensation(entry)
         case AckEntry():
             return f"{entry.call_id or 'it'} is done with message {entry.key} of {entry.channel}"
+        case VoteEntry() | TallyEntry() | ReminderEntry():
+            return _of_votes(entry)
         case _:
             return entry.type
+
+
+def _of_votes(entry: VoteEntry | TallyEntry | ReminderEntry) -> str:
+    match entry:
+        case VoteEntry():
+            signed = ", signed" if entry.signature else ""
+            return f"{entry.approver} votes to {entry.verdict} {entry.call_id}{signed}" + _ref(
+                entry.reason
+            )
+        case TallyEntry():
+            names = entry.denied_by if entry.outcome == "denied" else entry.approved_by
+            left = f", {_count(len(entry.uncounted), 'vote')} not counted" * bool(entry.uncounted)
+            return f"{entry.call_id} is {entry.outcome}{_by(', '.join(names))}{left}"
+        case ReminderEntry():
+            return f"reminder {entry.number} that {entry.call_id} waits for votes"
 
 
 def _step(entry: StepEntry) -> str:

@@ -53,11 +53,21 @@ def salted(draft: Draft, ids: Ids) -> Draft:
 
 
 _STRUCTURE: Mapping[str, frozenset[str]] = {
-    "dispatch": frozenset(),
+    "dispatch": frozenset({"perdure:principal"}),
     "label": frozenset(),
     "link": frozenset(),
     "run": frozenset({"ref", "trigger"}),
-    "decision": frozenset({"reason", "args", "perdure:who", "perdure:evidence", "perdure:wait"}),
+    "decision": frozenset(
+        {
+            "reason",
+            "args",
+            "perdure:who",
+            "perdure:evidence",
+            "perdure:wait",
+            "perdure:approval",
+            "perdure:principal",
+        }
+    ),
     "response": frozenset({"error"}),
 }
 """Of the types whose members say nothing of a user, those members that do."""

@@ -32,6 +32,7 @@ from perdure.loop.answers import CHECK_FIRST
 from perdure.loop.context import LoopPort
 from perdure.loop.decisions import ToolDecision
 from perdure.loop.events import ToolDispatch, ToolEnd, ToolStart, ToolUpdate
+from perdure.loop.gates import Asked, gated
 from perdure.loop.middleware import ToolCallInfo, ToolResultInfo
 from perdure.loop.pending import PendingCall, PendingReason
 from perdure.loop.state import Drive, keep
@@ -45,6 +46,7 @@ from perdure.tools import (
     Outcome,
     ToolResult,
     Transaction,
+    approval_of,
     chains,
     check_arguments,
     effect_of,
@@ -116,6 +118,12 @@ class Slot:
     """What its tool gave, if a hook made a failure of it."""
     trips: bool = False
     """It failed where that ends the drive."""
+
+    def decide(self, decision: ToolDecision | None) -> None:
+        """Take a decision, and the arguments that it gives."""
+        self.decision = decision
+        if decision is not None and decision.arguments is not None:
+            self.arguments = decision.arguments
 
     @property
     def was_dispatched(self) -> bool:
@@ -236,13 +244,13 @@ async def decide(
                 lambda arguments: dataclasses.replace(slot.info, arguments=arguments),
                 slot.arguments,
             )
-    if given is not None and given.action == "hold" and on_hold is not None:
-        given = await on_hold(slot, given)
-    slot.decision = given
-    if given is not None and given.arguments is not None:
-        slot.arguments = given.arguments
+    slot.decide(given)
     if refusal is None and not slot.held and not slot.rejected:
         refusal = _unfit(slot)
+    if refusal is None:
+        _gate(drive, slot)
+    if slot.held and on_hold is not None:
+        refusal = await _decide_now(slot, on_hold)
     slot.started = True
     await drive.delivery.deliver(
         ToolStart(
@@ -256,7 +264,7 @@ async def decide(
         )
     )
     if slot.rejected:
-        refusal = ToolError((given.reason if given else "") or CALL_REJECTED)
+        refusal = ToolError((slot.decision.reason if slot.decision else "") or CALL_REJECTED)
     if refusal is not None:
         slot.result, slot.error = error_result(refusal), refusal
         await _tell_end(drive, slot)
@@ -271,6 +279,27 @@ def _malformed(slot: Slot) -> ToolError | None:
     except InvalidArguments as error:
         return error
     return None
+
+
+async def _decide_now(slot: Slot, on_hold: OnHold) -> ToolError | None:
+    """Put a held call to somebody who answers at once; why it cannot run then, if it cannot."""
+    slot.decide(await on_hold(slot, slot.decision or ToolDecision(action="hold")))
+    return None if slot.held or slot.rejected else _unfit(slot)
+
+
+def _gate(drive: Drive, slot: Slot) -> None:
+    """Hold a call whose tool needs an approval, unless the record says that it has it.
+
+    A call whose tool waits is inside it: it enters again without a new approval (LOG 5.4).
+    """
+    tool = slot.info.tool
+    approval = approval_of(tool) if tool is not None else None
+    inside = slot.before is not None and slot.before.reason == "suspended"
+    if approval is None or slot.rejected or inside:
+        return
+    asked = Asked(slot.call.call_id, slot.arguments, drive.config.clock.wall())
+    gates = drive.config.gates if not slot.info.parent else None
+    slot.decide(gated(asked, approval, gates, slot.decision))
 
 
 def _unfit(slot: Slot) -> ToolError | None:
@@ -602,6 +631,7 @@ def _pending(slot: Slot, reason: PendingReason) -> PendingCall:
         idempotency_key=slot.key if slot.entered else "",
         effect=slot.effect if slot.entered else None,
         arguments=slot.arguments if slot.arguments != (slot.call.arguments or "{}") else None,
+        gate=slot.decision.gate if slot.decision is not None and reason == "held" else None,
     )
 
 

@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple, Protocol, cast
 
 from perdure.clock import Clock, Ids, RandomIds, SystemClock
 from perdure.errors import ConfigError
+from perdure.loop.gates import Gates
 from perdure.loop.middleware import Middleware
 from perdure.loop.model import Model
 from perdure.loop.retry import Retry
@@ -148,6 +149,12 @@ class Config:
     """Hears of a result that an abandoned tool gave after its call had ended."""
     memo: NestedMemo | None = None
     """Stands around the calls that tools make."""
+    gates: Gates | None = None
+    """What the record says of approvals; without it, no call that needs one is let in."""
+    deployment: str = ""
+    """Who runs it: the identity of the deployment."""
+    principal: str = ""
+    """For whom it runs."""
     fence: str = ""
     """What tells the driver in force from all others, for tools to hand on (LOG 2.2)."""
     keep: Callable[[Item], bool] = visible_to_model

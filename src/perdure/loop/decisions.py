@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from perdure.tools import Gate
+
 Action = Literal["proceed", "hold", "reject"]
 """Let the call run, let it wait for an answer, refuse it."""
 
@@ -24,6 +26,8 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     """The person or the program, by name."""
     evidence: str = ""
     """JSON text: what it rests on."""
+    tally: str = ""
+    """The entry of the tally that opened the call's gate; the loop fills it in from the record."""
 
 
 class ToolDecision(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +48,8 @@ class ToolDecision(msgspec.Struct, frozen=True, kw_only=True):
     """Somebody accepted that a call which may have run runs once more."""
     provenance: Provenance | None = None
     """How it came, if it came from outside the drive."""
+    gate: Gate | None = None
+    """Of a hold: whose approval it waits for. Nothing but their tally opens it."""
 
 
 def stricter(first: ToolDecision | None, second: ToolDecision | None) -> ToolDecision | None:

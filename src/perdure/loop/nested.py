@@ -71,8 +71,10 @@ async def _run(drive: Drive, parent: Call, name: str, arguments: str, key: str) 
 async def _ask(slot: batches.Slot, decision: ToolDecision) -> ToolDecision:
     """Put a held nested call to the user: nobody can answer it later, its tool is running.
 
-    Without an elicitor, or if the user cancels, the hold refuses it.
+    Without an elicitor, or if the user cancels, the hold refuses it. Nobody's yes opens a gate.
     """
+    if decision.gate is not None:
+        return _refusal(decision, "a tool cannot ask for it; let the model make this call")
     elicitor = current_elicitor.get()
     if elicitor is None:
         return _refusal(decision, "nobody could be asked")

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from perdure.tools import Effect, Tool
+from perdure.tools import Effect, Gate, Tool
 from perdure.wire import FunctionCall, FunctionCallOutput, Item
 
 PendingReason = Literal[
@@ -46,6 +46,8 @@ class PendingCall(msgspec.Struct, frozen=True, kw_only=True):
     """The text of the refusal it is owed, for a rejected call."""
     attempted_at: int | None = None
     """When it last entered its tool, in nanoseconds since the Unix epoch, if a record says so."""
+    gate: Gate | None = None
+    """Whose approval a held call waits for; None if any answer will do."""
     wait: Mapping[str, object] | None = None
     """What its tool waits for, as JSON values; None if it does not."""
     session: str = ""

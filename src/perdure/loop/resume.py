@@ -9,6 +9,7 @@ from perdure.errors import (
     CallAnswered,
     ConfigError,
     InvalidArguments,
+    NeedsApproval,
     NotPending,
 )
 from perdure.loop.answers import Answer
@@ -55,6 +56,7 @@ def check_answers(
     Raises:
         NotPending: Not every pending call has exactly one answer, or an answer names another call.
         CallAnswered: A call that a record answered or refused was approved.
+        NeedsApproval: A call was approved whose gate only the votes of others open.
         AmbiguousCall: A call that may have run was approved, and its effect forbids it.
         ConfigError: An answer is an output of another call, or its arguments are no JSON object.
     """
@@ -87,6 +89,8 @@ def _checked(call: PendingCall, answer: Answer, tools: ToolSet) -> Answer:
         return answer
     if answer.arguments is not None:
         _check_object(answer.call_id, answer.arguments)
+    if call.gate is not None:
+        raise NeedsApproval(answer.call_id, call.gate.asks)
     if call.reason in ("answered", "rejected"):
         raise CallAnswered(answer.call_id)
     if not call.may_have_run:

@@ -24,7 +24,18 @@ from perdure.prompts import Input
 from perdure.runs import Runs
 from perdure.testing.chaos_ledger import EffectLedger, Line, lease_line
 from perdure.testing.chaos_store import Faults, faulted
-from perdure.tools import AsyncTx, Call, Tool, ToolResult, Transaction, Tx, as_tool, wrap
+from perdure.testing.chaos_votes import chaos_keys, vote, without_keys
+from perdure.tools import (
+    AsyncTx,
+    Call,
+    Tool,
+    ToolResult,
+    Transaction,
+    Tx,
+    approval_of,
+    as_tool,
+    wrap,
+)
 from perdure.tools.tool import reconciler_of
 from perdure.wire import text_of
 
@@ -128,6 +139,8 @@ async def _answer_all(runs: Runs, life: Life) -> bool:
 async def _answer(runs: Runs, life: Life, call: PendingCall) -> bool:
     name = call.call.call_id
     match call.reason:
+        case "held" if call.gate is not None:
+            return await vote(runs, life.run, call)
         case "held":
             await runs.approve(life.run, name, session=call.session, by="chaos")
         case "aborted" | "unknown":
@@ -164,7 +177,10 @@ _path: contextvars.ContextVar[tuple[str, ...]] = contextvars.ContextVar(
 def watched(agent: Agent[object], life: Life) -> Agent[object]:
     """The agent, whose tools write into the ledger when they are entered and left."""
     provider = agent.tool_provider
-    tools = [_watched_tool(as_tool(one), life) for one in agent.tools]
+    given_tools = [as_tool(one) for one in agent.tools]
+    if agent.key_source is not None or any(map(approval_of, given_tools)):
+        agent = agent.with_(approvers=chaos_keys)
+    tools = [_watched_tool(one, life) for one in given_tools]
     if provider is None:
         return agent.with_(tools=tools)
 
@@ -190,7 +206,8 @@ class _WatchedAgent(AgentTool):
 def _watched_tool(tool: Tool, life: Life) -> Tool:
     if isinstance(tool, AgentTool) and isinstance(cast("object", tool.driven), Agent):
         inner = watched(cast("Agent[object]", tool.driven), life)
-        return _WatchedAgent(inner, tool.name, tool.description)
+        asks = without_keys(tool.approval)
+        return _WatchedAgent(inner, tool.name, tool.description, asks)
 
     async def execute(call: Call) -> ToolResult:
         line = Line(
@@ -219,7 +236,7 @@ def _watched_tool(tool: Tool, life: Life) -> Tool:
         await life.faults.around(f"leave {call.name}", _writing(life, left))
         return result
 
-    return wrap(tool, execute=execute)
+    return wrap(tool, execute=execute, approval=without_keys(approval_of(tool)))
 
 
 def _writing(life: Life, line: Line) -> Callable[[], Awaitable[None]]:

@@ -9,7 +9,13 @@ writes the *schema* that the model was shown. A *result* has an *output* for the
 and gets one *outcome*.
 """
 
-from perdure.tools.arguments import arguments_digest, parse_arguments, plain_arguments
+from perdure.tools.approval import Approval, Gate, Keyring, KeySource
+from perdure.tools.arguments import (
+    arguments_digest,
+    canonical_arguments,
+    parse_arguments,
+    plain_arguments,
+)
 from perdure.tools.call import (
     NO_PORT,
     Call,
@@ -40,6 +46,7 @@ from perdure.tools.tool import (
     Tool,
     ToolAnnotations,
     Traits,
+    approval_of,
     check_arguments,
     effect_of,
     traits,
@@ -50,6 +57,7 @@ from perdure.tools.wrap import unwrap, wrap
 __all__ = [
     "EFFECTS",
     "NO_PORT",
+    "Approval",
     "AskedCall",
     "AsyncTx",
     "Batch",
@@ -65,7 +73,10 @@ __all__ = [
     "Enter",
     "Executor",
     "Found",
+    "Gate",
     "Job",
+    "KeySource",
+    "Keyring",
     "NeverRan",
     "Outcome",
     "ProgressInfo",
@@ -86,8 +97,10 @@ __all__ = [
     "Tx",
     "TypedTool",
     "abandoned",
+    "approval_of",
     "arguments_digest",
     "as_tool",
+    "canonical_arguments",
     "chains",
     "check_arguments",
     "check_transactional",

@@ -74,7 +74,12 @@ def arguments_digest(text: str) -> str:
     those count by their exact decimal value. Where a member stands twice, both count. Text that
     is not JSON counts as it is.
     """
-    return hashlib.sha256(_exact_canonical(text or NO_ARGUMENTS)).hexdigest()
+    return hashlib.sha256(canonical_arguments(text)).hexdigest()
+
+
+def canonical_arguments(text: str) -> bytes:
+    """What the digest of arguments is taken of; text that UTF-8 has, unless they are not JSON."""
+    return _exact_canonical(text or NO_ARGUMENTS)
 
 
 # --- reading --------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from types import FrameType
 from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
 from perdure.errors import ConfigError, NotIJson, ToolError
+from perdure.tools.approval import Approval, as_approval
 from perdure.tools.call import Call
 from perdure.tools.compensation import Compensator, TypedCompensator
 from perdure.tools.docstring import read_docstring
@@ -48,6 +49,7 @@ class TypedTool(Generic[P, R_co]):
     resource: str | None = None
     timeout: float | None = None
     annotations: ToolAnnotations = NO_ANNOTATIONS
+    approval: Approval | None = None
     reconciler: Reconciler | None = dataclasses.field(default=None, repr=False)
     compensator: Compensator | None = dataclasses.field(default=None, repr=False)
     signature: Signature = dataclasses.field(repr=False)
@@ -172,6 +174,7 @@ def tool(
     timeout: float | None = None,
     annotations: ToolAnnotations = NO_ANNOTATIONS,
     compensate: Callable[..., object] | None = None,
+    approval: Approval | bool | None = None,
 ) -> TypedTool[P, R_co]: ...
 
 
@@ -187,6 +190,7 @@ def tool(
     timeout: float | None = None,
     annotations: ToolAnnotations = NO_ANNOTATIONS,
     compensate: Callable[..., object] | None = None,
+    approval: Approval | bool | None = None,
 ) -> Callable[[Callable[P, R_co]], TypedTool[P, R_co]]: ...
 
 
@@ -203,6 +207,7 @@ def tool(
     timeout: float | None = None,
     annotations: ToolAnnotations = NO_ANNOTATIONS,
     compensate: Callable[..., object] | None = None,
+    approval: Approval | bool | None = None,
 ) -> Any:
     """Make a tool of a typed function, async or sync; of a bound method or a callable object too.
 
@@ -239,6 +244,7 @@ def tool(
             that takes whichever of the tool's own parameters it needs by their names, `result`,
             what the call gave, and a parameter annotated `Compensation`. It may be called again for
             the same call, so it has to be safe to repeat.
+        approval: Who has to agree before a call enters it; True for anybody who gives a name.
 
     Raises:
         ConfigError: The function cannot be a tool; the message says why.
@@ -273,6 +279,7 @@ def tool(
             timeout=timeout,
             annotations=annotations,
             compensator=_compensator(compensate, function, tool_name, signature, names),
+            approval=as_approval(approval, tool_name),
             signature=signature,
         )
 

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 
+from perdure.tools.approval import Approval
 from perdure.tools.arguments import parse_arguments
 from perdure.tools.call import Call
 from perdure.tools.effect import Effect, EffectOf, check_effect
@@ -38,6 +39,7 @@ class RawTool:
     resource: str | None = None
     timeout: float | None = None
     annotations: ToolAnnotations = NO_ANNOTATIONS
+    approval: Approval | None = None
 
     def __post_init__(self) -> None:
         check_name(self.name)

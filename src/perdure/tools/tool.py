@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Protocol, TypeAlias, runtime_checkable
 
 from perdure.errors import ConfigError
+from perdure.tools.approval import Approval, as_approval
 from perdure.tools.arguments import parse_arguments, plain_arguments
 from perdure.tools.call import Call
 from perdure.tools.compensation import Compensator
@@ -126,6 +127,8 @@ class Traits:
     """Looks up what came of a call that may have run, before a person is asked."""
     compensator: Compensator | None = None
     """Undoes what a call did, where the run is a saga and is rolled back."""
+    approval: Approval | None = None
+    """Who has to agree before a call enters it; True stands for anybody who gives a name."""
     aclose: Callable[[], Awaitable[None]] | None = None
     """Releases what outlives the calls. Whoever made the tool calls it, a run never does."""
 
@@ -136,7 +139,16 @@ TRAITS: tuple[str, ...] = tuple(field.name for field in dataclasses.fields(Trait
 def traits(tool: Tool) -> Traits:
     """The traits of a tool, with the defaults of those it does not state."""
     stated = {name: getattr(tool, name) for name in TRAITS if hasattr(tool, name)}
-    return Traits(**stated)
+    return dataclasses.replace(Traits(**stated), approval=approval_of(tool))
+
+
+def approval_of(tool: Tool) -> Approval | None:
+    """The trait `approval`.
+
+    Raises:
+        ConfigError: The tool states something else.
+    """
+    return as_approval(getattr(tool, "approval", None), tool.name)
 
 
 def timeout_of(tool: Tool) -> float | None:

@@ -21,7 +21,16 @@ from perdure.errors import (
 )
 from perdure.loop.model import ModelRequest
 from perdure.loop.transcript import Items
-from perdure.models import Body, anthropic, bedrock, chat, gemini, openresponses, openrouter
+from perdure.models import (
+    Body,
+    ClientOptions,
+    anthropic,
+    bedrock,
+    chat,
+    gemini,
+    openresponses,
+    openrouter,
+)
 from perdure.models.http.client import BODY_LIMIT
 from perdure.testing import LoopbackServer, ScriptedModel, attempts, error
 from perdure.wire import (
@@ -53,6 +62,40 @@ def adapter(name: str) -> Any:
 def asked(name: str, *items: Any, **members: Any) -> ModelRequest:
     settings = Request(model=ADAPTERS[name][1], **members)
     return ModelRequest(settings=settings, input=Items.of(items or [user("hi")]))
+
+
+CLIENTS: tuple[tuple[Any, dict[str, Any]], ...] = (
+    (openresponses.OpenResponses, {"base_url": "http://127.0.0.1"}),
+    (chat.Chat, {"base_url": "http://127.0.0.1"}),
+    (openrouter.OpenRouter, {}),
+    (anthropic.Anthropic, {}),
+    (gemini.Gemini, {}),
+    (bedrock.Bedrock, {}),
+)
+
+
+# --- the form of a client ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("client", "needed"), CLIENTS)
+def test_a_client_shows_every_option_and_takes_no_other(
+    client: Any, needed: dict[str, Any]
+) -> None:
+    shown = inspect.signature(client).parameters
+    assert ClientOptions.__annotations__.keys() < shown.keys()
+    assert "options" not in shown
+    assert all(shown[name].default is None for name in ClientOptions.__annotations__)
+    client(**needed, **dict.fromkeys(ClientOptions.__annotations__))
+    with pytest.raises(TypeError, match=f"{client.__name__}.* no option 'api_kye'"):
+        client(**needed, api_kye="k")
+
+
+def test_a_client_of_ones_own_shows_what_it_takes() -> None:
+    class Closed(openresponses.OpenResponses):
+        def __init__(self, port: int) -> None:
+            super().__init__(f"http://127.0.0.1:{port}")
+
+    assert list(inspect.signature(Closed).parameters) == ["port"]
 
 
 # --- the form of a module ---------------------------------------------------------------------

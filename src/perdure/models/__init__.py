@@ -15,6 +15,7 @@ Importing this package loads no HTTP client; an adapter does when it first sends
 
 from perdure.models.http.body import Body
 from perdure.models.http.client import (
+    ClientOptions,
     Hooks,
     HttpRequest,
     HttpResponse,
@@ -35,6 +36,7 @@ from perdure.models.registry import (
 
 __all__ = [
     "Body",
+    "ClientOptions",
     "EventStream",
     "Fallback",
     "Hedge",

@@ -12,8 +12,8 @@ from typing import cast
 
 import msgspec
 
+from perdure.models.client import ModelClient
 from perdure.models.dialects import DIALECTS, GENERIC, Dialect
-from perdure.models.http.client import ModelClient
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,8 +8,9 @@ hosted tools, `cache_control` on parts and tools. Thoughts keep their `reasoning
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import lru_cache, partial
+from typing import Unpack
 
 from perdure.clock import Clock, Ids
 from perdure.errors import ConfigError
@@ -17,11 +18,10 @@ from perdure.loop.model import ModelRequest
 from perdure.models import chat
 from perdure.models.dialects import OPENROUTER
 from perdure.models.http.body import Body
-from perdure.models.http.client import Hooks, Key, Timeouts
+from perdure.models.http.client import ClientOptions
 from perdure.models.mapping.losses import Loss
 from perdure.models.registry import Resolved, key_from, register
 from perdure.wire import Response
-from perdure.wire.sse import FRAME_LIMIT
 
 BASE_URL = OPENROUTER.base_url
 
@@ -48,26 +48,11 @@ def response(
 
 
 class StreamDecoder(chat.StreamDecoder):
-    """Events from the bytes of an answer of OpenRouter's, in pieces of any size.
-
-    Args:
-        request: What is answered.
-        ids: Where ids come from that OpenRouter does not give.
-        clock: Where the times come from.
-        frame_limit: The bytes of the largest frame that is taken.
-    """
+    """Events from the bytes of an answer of OpenRouter's, in pieces of any size."""
 
     __slots__ = ()
 
-    def __init__(
-        self,
-        request: ModelRequest | None = None,
-        *,
-        ids: Ids | None = None,
-        clock: Clock | None = None,
-        frame_limit: int = FRAME_LIMIT,
-    ) -> None:
-        super().__init__(request, dialect=OPENROUTER, ids=ids, clock=clock, frame_limit=frame_limit)
+    dialect = OPENROUTER
 
 
 class OpenRouter(chat.Chat):
@@ -79,16 +64,10 @@ class OpenRouter(chat.Chat):
 
     Args:
         base_url: The address that `/chat/completions` is appended to, or a function that gives it.
-        api_key: The key, or a function, perhaps async, that gives it for each request. It never
-            shows in an error or to a hook.
         app_url: The address of the application, for OpenRouter's rankings.
         app_title: The name of the application, likewise.
-        headers: Headers of every request; they win over those that the client makes.
-        user_agent: What the client calls itself.
-        timeouts: The limits of each request.
-        hooks: Functions to call around each request.
-        clock: Where the time comes from.
         ids: Where ids come from that OpenRouter does not give.
+        options: What every client takes (`ClientOptions`).
 
     Raises:
         ConfigError: `base_url` is not the URL of an HTTP server, or a header cannot be sent.
@@ -98,28 +77,15 @@ class OpenRouter(chat.Chat):
         self,
         base_url: str | Callable[[], str] = BASE_URL,
         *,
-        api_key: Key | None = None,
         app_url: str | None = None,
         app_title: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        user_agent: str | None = None,
-        timeouts: Timeouts | None = None,
-        hooks: Hooks | None = None,
-        clock: Clock | None = None,
         ids: Ids | None = None,
+        **options: Unpack[ClientOptions],
     ) -> None:
-        own = {"HTTP-Referer": app_url, "X-Title": app_title}
-        super().__init__(
-            base_url,
-            dialect=OPENROUTER,
-            api_key=api_key,
-            headers={**{name: value for name, value in own.items() if value}, **(headers or {})},
-            user_agent=user_agent,
-            timeouts=timeouts,
-            hooks=hooks,
-            clock=clock,
-            ids=ids,
-        )
+        app = {"HTTP-Referer": app_url, "X-Title": app_title}
+        own = {name: value for name, value in app.items() if value}
+        options["headers"] = {**own, **(options.get("headers") or {})}
+        super().__init__(base_url, dialect=OPENROUTER, ids=ids, **options)
 
 
 def register_models() -> None:

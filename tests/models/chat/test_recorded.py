@@ -17,7 +17,7 @@ from perdure.errors import EmptyBody, InvalidInput, NotFound, Rejected, Truncate
 from perdure.loop.model import ModelRequest
 from perdure.loop.transcript import Items
 from perdure.models.chat import StreamDecoder, losses, request_body, response
-from perdure.models.chat.chunks import refusal_of
+from perdure.models.chat.refusals import refusal
 from perdure.models.dialects import GEMINI, GROQ, OPENROUTER
 from perdure.wire import (
     ABSENT,
@@ -308,7 +308,7 @@ def test_recorded_errors_have_their_class_and_the_servers_words(
     shared: Path, name: str, kind: type[Rejected], code: str | None
 ) -> None:
     one = next(one for one in interactions(shared, "chat") if one.name == name)
-    error = refusal_of(one.status, {}, one.answer, now=0)
+    error = refusal(one.status, {}, one.answer, now=0)
     told = one.value["error"]
     assert type(error) is kind
     assert (error.message, error.code, error.param) == (told["message"], code, told.get("param"))

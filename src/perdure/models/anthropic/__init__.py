@@ -8,15 +8,10 @@ Words. A *message* of the API is a turn; a *block* is its piece of content. *Thi
 thought is called here.
 """
 
-from perdure.models.anthropic.client import (
-    Anthropic,
-    StreamDecoder,
-    losses,
-    refusal,
-    register_models,
-    request_body,
-    response,
-)
+from perdure.models.anthropic.client import Anthropic, register_models
+from perdure.models.anthropic.refusals import refusal
+from perdure.models.anthropic.request import losses, request_body
+from perdure.models.anthropic.stream import StreamDecoder, response
 
 __all__ = [
     "Anthropic",

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, cast
 
 from msgspec import Raw
 
 from perdure.errors import ConfigError
 from perdure.models.anthropic.messages import NAME, OWN, PROVIDER, own_members
-from perdure.models.mapping.claude import max_tokens, thinking_members, version
+from perdure.models.mapping.claude import (
+    max_tokens,
+    sampling,
+    takes_one_of_both,
+    thinking_members,
+)
 from perdure.models.mapping.content import (
     checked_name,
     extension,
@@ -25,6 +29,7 @@ from perdure.models.mapping.content import (
 )
 from perdure.models.mapping.losses import Lost
 from perdure.models.mapping.strict_schema import answer_schema, parameters_of
+from perdure.models.mapping.turns import Seen
 from perdure.wire import (
     AllowedTools,
     FunctionChoice,
@@ -51,20 +56,6 @@ _OWN_SETTINGS = frozenset(
     )
 )
 """Members of the API that the wire does not know; they are sent as they are given."""
-
-
-class Seen(NamedTuple):
-    """What the settings have to know of the turns.
-
-    Attributes:
-        system: The blocks that the system says before them.
-        names: The functions that are called in them.
-        calls_without_thought: Whether the last calls come without the thought before them.
-    """
-
-    system: Sequence[bytes]
-    names: Sequence[str]
-    calls_without_thought: bool
 
 
 def settings_members(
@@ -95,7 +86,9 @@ def settings_members(
         out["thinking"] = thinking
     if config:
         out["output_config"] = config
-    _sampling(settings, out, lost, thinks=thinking.get("type") not in {None, "disabled"})
+    thinks = thinking.get("type") not in {None, "disabled"}
+    either = takes_one_of_both(settings.model or "")
+    out.update(sampling(settings, lost, maker="Anthropic", thinks=thinks, either=either))
     _others(settings, out, lost)
     out["stream"] = stream
     return out
@@ -218,24 +211,6 @@ def _format(settings: Request, config: dict[str, object], lost: Lost) -> None:
     if wanted.description and "description" not in schema:
         schema["description"] = wanted.description
     config["format"] = {"type": "json_schema", "schema": schema}
-
-
-def _sampling(settings: Request, out: dict[str, object], lost: Lost, *, thinks: bool) -> None:
-    temperature, top_p = settings.temperature, settings.top_p
-    if given(temperature):
-        if thinks:
-            lost.add("temperature", "a model that thinks takes none", "temperature")
-        else:
-            out["temperature"] = min(cast("float", temperature), 1)
-            if cast("float", temperature) > 1:
-                lost.add("temperature", "Anthropic takes at most 1", "temperature")
-    if given(top_p):
-        if thinks and cast("float", top_p) < 0.95:
-            lost.add("top_p", "a model that thinks takes 0.95 at least", "top_p")
-        elif "temperature" in out and version(settings.model or "") >= (4, 1):
-            lost.add("top_p", "the model takes it or the temperature, not both", "top_p")
-        else:
-            out["top_p"] = top_p
 
 
 _NOT_TAKEN = (

@@ -41,6 +41,7 @@ from perdure.models.anthropic.messages import OWN, PROVIDER
 from perdure.models.http.failures import failure
 from perdure.models.mapping.claude import max_tokens
 from perdure.models.mapping.content import input_text_of, json_text, members_of, text_of_raw
+from perdure.models.mapping.decoding import ApiDecoder, response_in
 from perdure.models.mapping.makers import MAKER, REDACTED
 from perdure.models.mapping.writer import Writer
 from perdure.wire import (
@@ -48,6 +49,7 @@ from perdure.wire import (
     ErrorPayload,
     Frame,
     Kept,
+    Response,
     Source,
     StreamEvent,
     SurrogateJoiner,
@@ -383,3 +385,22 @@ def _payload(error: Failed) -> ErrorPayload:
 def _need(holds: bool, what: str, data: bytes) -> None:  # noqa: FBT001 - reads as an assertion
     if not holds:
         raise DecodeError(what, source=data)
+
+
+def response(
+    body: bytes,
+    request: ModelRequest | None = None,
+    *,
+    ids: Ids | None = None,
+    clock: Clock | None = None,
+) -> Response:
+    """The response in a JSON body. Raises as `response_in`."""
+    return response_in(body, MessageAssembler(request, ids=ids, clock=clock))
+
+
+class StreamDecoder(ApiDecoder):
+    """Events from the bytes of an answer, in pieces of any size."""
+
+    __slots__ = ()
+
+    assembler = MessageAssembler

@@ -8,16 +8,10 @@ Words. A *message* of Converse is a turn; a *block* is its piece of content. An 
 but AWS's binary *event stream*.
 """
 
-from perdure.models.bedrock.client import (
-    Bedrock,
-    StreamDecoder,
-    losses,
-    path_of,
-    refusal,
-    register_models,
-    request_body,
-    response,
-)
+from perdure.models.bedrock.client import Bedrock, register_models
+from perdure.models.bedrock.refusals import refusal
+from perdure.models.bedrock.request import losses, path_of, request_body
+from perdure.models.bedrock.stream import StreamDecoder, response
 
 __all__ = [
     "Bedrock",

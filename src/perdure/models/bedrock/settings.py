@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import NamedTuple, cast
+from typing import cast
 
 from msgspec import Raw
 
 from perdure.errors import ConfigError
 from perdure.models.bedrock.messages import NAME, OWN, PROVIDER, cache_point
-from perdure.models.mapping.claude import max_tokens, thinking_members, version
+from perdure.models.mapping.claude import (
+    max_tokens,
+    sampling,
+    takes_one_of_both,
+    thinking_members,
+)
 from perdure.models.mapping.content import (
     checked_name,
     given,
@@ -27,6 +32,7 @@ from perdure.models.mapping.content import (
 )
 from perdure.models.mapping.losses import Lost
 from perdure.models.mapping.strict_schema import answer_schema, parameters_of
+from perdure.models.mapping.turns import Seen
 from perdure.wire import (
     AllowedTools,
     FunctionChoice,
@@ -49,20 +55,6 @@ _OWN_SETTINGS = frozenset(
 """Members of the API that the wire does not know; they are sent as they are given."""
 
 Members = dict[str, object]
-
-
-class Seen(NamedTuple):
-    """What the settings have to know of the turns.
-
-    Attributes:
-        system: The blocks that the system says before them.
-        names: The functions that are called in them.
-        calls_without_thought: Whether the last calls come without the thought before them.
-    """
-
-    system: Sequence[bytes]
-    names: Sequence[str]
-    calls_without_thought: bool
 
 
 def is_claude(model: str) -> bool:
@@ -222,25 +214,17 @@ def _effort(settings: Request, model: str, more: Members, lost: Lost) -> None:
 # --- the rest -------------------------------------------------------------------------------
 
 
+_SAMPLING = {"temperature": "temperature", "top_p": "topP"}
+
+
 def _inference(settings: Request, more: Members, lost: Lost, *, thinks: bool) -> Members:
     made: Members = {}
     claude = is_claude(settings.model or "")
     if given(settings.max_output_tokens):
         made["maxTokens"] = settings.max_output_tokens
-    if given(settings.temperature):
-        if thinks:
-            lost.add("temperature", "a model that thinks takes none", "temperature")
-        else:
-            made["temperature"] = min(cast("float", settings.temperature), 1)
-            if cast("float", settings.temperature) > 1:
-                lost.add("temperature", "Bedrock takes at most 1", "temperature")
-    if given(settings.top_p):
-        if thinks and cast("float", settings.top_p) < 0.95:
-            lost.add("top_p", "a model that thinks takes 0.95 at least", "top_p")
-        elif claude and "temperature" in made and version(settings.model or "") >= (4, 1):
-            lost.add("top_p", "the model takes it or the temperature, not both", "top_p")
-        else:
-            made["topP"] = settings.top_p
+    either = claude and takes_one_of_both(settings.model or "")
+    sampled = sampling(settings, lost, maker="Bedrock", thinks=thinks, either=either)
+    made.update({_SAMPLING[name]: value for name, value in sampled.items()})
     stops = stops_of(settings)
     if stops:
         made["stopSequences"] = stops

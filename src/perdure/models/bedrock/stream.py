@@ -17,6 +17,7 @@ from msgspec import UNSET, Meta, Raw, UnsetType
 from perdure.clock import Clock, Ids
 from perdure.errors import DecodeError
 from perdure.loop.model import ModelRequest
+from perdure.models.bedrock.events import EventStreamParser
 from perdure.models.bedrock.messages import OWN, PROVIDER
 from perdure.models.bedrock.settings import is_claude
 from perdure.models.mapping.content import (
@@ -26,6 +27,7 @@ from perdure.models.mapping.content import (
     members_of,
     text_of_raw,
 )
+from perdure.models.mapping.decoding import ApiDecoder, response_in
 from perdure.models.mapping.makers import MAKER, REDACTED
 from perdure.models.mapping.writer import Writer
 from perdure.wire import (
@@ -34,6 +36,7 @@ from perdure.wire import (
     ErrorPayload,
     Frame,
     InputTokensDetails,
+    Response,
     Source,
     StreamEvent,
     UnknownAnnotation,
@@ -481,3 +484,27 @@ def _list(raw: Raw | None) -> list[Raw]:
 
 def _objects(raw: Raw | None) -> list[dict[str, Raw]]:
     return [members_of(one) for one in _list(raw)]
+
+
+def response(
+    body: bytes,
+    request: ModelRequest | None = None,
+    *,
+    ids: Ids | None = None,
+    clock: Clock | None = None,
+) -> Response:
+    """The response in a JSON body. Raises as `response_in`."""
+    return response_in(body, ConverseAssembler(request, ids=ids, clock=clock))
+
+
+class StreamDecoder(ApiDecoder):
+    """Events from the bytes of an answer, in pieces of any size.
+
+    Raises:
+        ConfigError: botocore is not installed.
+    """
+
+    __slots__ = ()
+
+    assembler = ConverseAssembler
+    parser = EventStreamParser

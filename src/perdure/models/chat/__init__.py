@@ -9,16 +9,10 @@ Words. A *message* has a role; those of tools answer the calls of the assistant'
 *dialect*, in `perdure.models.dialects`.
 """
 
-from perdure.models.chat.client import (
-    SCHEMES,
-    Chat,
-    base_url_of,
-    losses,
-    register_models,
-    request_body,
-    response,
-)
-from perdure.models.chat.stream import StreamDecoder
+from perdure.models.chat.client import SCHEMES, Chat, base_url_of, register_models
+from perdure.models.chat.refusals import refusal
+from perdure.models.chat.request import losses, request_body
+from perdure.models.chat.stream import StreamDecoder, response
 from perdure.models.dialects import Dialect, dialect_at
 
 __all__ = [
@@ -29,6 +23,7 @@ __all__ = [
     "base_url_of",
     "dialect_at",
     "losses",
+    "refusal",
     "register_models",
     "request_body",
     "response",

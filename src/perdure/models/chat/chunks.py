@@ -11,14 +11,12 @@ from typing import NamedTuple, cast
 
 import msgspec
 
-from perdure.errors import DecodeError, Rejected, rejection
-from perdure.models.http.failures import refusal
+from perdure.errors import DecodeError
 from perdure.models.mapping.content import as_unknown
 from perdure.wire import (
     ABSENT,
     Absent,
     Annotation,
-    ErrorPayload,
     InputTokensDetails,
     Kept,
     LogProb,
@@ -118,9 +116,9 @@ def _read_slowly(data: bytes) -> Read:
     """Set aside what no record has, and try once more. Keeps lone surrogates."""
     value = loads(data)
     extra: Members = {}
-    for choice in _objects(_object(value).get("choices")):
+    for choice in _objects(object_of(value).get("choices")):
         for name in ("delta", "message"):
-            members = _object(choice.get(name))
+            members = object_of(choice.get(name))
             for unknown in members.keys() - _DELTA:
                 extra[unknown] = members.pop(unknown)
     try:
@@ -136,19 +134,22 @@ _CHOICE = frozenset(Choice.__struct_fields__)
 
 def beside(data: bytes) -> Members:
     """The members of a chunk and of its choice that no record has, without those that are null."""
-    value = _object(loads(data))
+    value = object_of(loads(data))
     found = {name: member for name, member in value.items() if name not in _CHUNK}
     for choice in _objects(value.get("choices")):
         found |= {name: member for name, member in choice.items() if name not in _CHOICE}
     return {name: member for name, member in found.items() if member is not None}
 
 
-def _object(value: object) -> Members:
+def object_of(value: object) -> Members:
+    """The members of an object; none if it is none."""
     return cast("Members", value) if isinstance(value, dict) else {}
 
 
 def _objects(value: object) -> list[Members]:
-    return [_object(one) for one in cast("list[object]", value)] if isinstance(value, list) else []
+    return (
+        [object_of(one) for one in cast("list[object]", value)] if isinstance(value, list) else []
+    )
 
 
 def merged(old: object, new: object) -> object:
@@ -176,9 +177,9 @@ _CONTINUED = frozenset({"data", "transcript"})
 
 def _merged_lists(old: list[object], new: list[object]) -> list[object]:
     both = list(old)
-    places = {_object(one).get("index"): place for place, one in enumerate(both)}
+    places = {object_of(one).get("index"): place for place, one in enumerate(both)}
     for one in new:
-        place = places.get(_object(one).get("index")) if "index" in _object(one) else None
+        place = places.get(object_of(one).get("index")) if "index" in object_of(one) else None
         if place is None:
             both.append(one)
         else:
@@ -203,7 +204,7 @@ def usage_of(given: Members) -> Usage | None:
         return None
     prompt, completion = prompt or 0, completion or 0
     hidden = max(0, (_count(given, "total_tokens") or 0) - prompt - completion)
-    thought = _count(_object(given.get("completion_tokens_details")), "reasoning_tokens") or 0
+    thought = _count(object_of(given.get("completion_tokens_details")), "reasoning_tokens") or 0
     if thought > completion + hidden:
         hidden = thought
     return Usage(
@@ -212,19 +213,19 @@ def usage_of(given: Members) -> Usage | None:
         total_tokens=prompt + completion + hidden,
         input_tokens_details=_input_details(given, prompt),
         output_tokens_details=_output_details(given, hidden),
-        kept=_rest(given, *_COUNTS),
+        kept=rest_of(given, *_COUNTS),
     )
 
 
 def _input_details(given: Members, prompt: int) -> InputTokensDetails | Absent:
-    before = _object(given.get("prompt_tokens_details"))
+    before = object_of(given.get("prompt_tokens_details"))
     cached = _count(before, "cached_tokens")
     for name in ("prompt_cache_hit_tokens", "num_cached_tokens"):
         cached = _count(given, name) if cached is None else cached
     written = _count(before, "cache_write_tokens") or 0
     # Google's caches are read and written at once, by OpenRouter's count; a token counts once.
     apart = (cached or 0) + written <= prompt
-    rest = _rest(before, "cached_tokens", *(["cache_write_tokens"] if apart else []))
+    rest = rest_of(before, "cached_tokens", *(["cache_write_tokens"] if apart else []))
     if cached is None and not written and not rest:
         return ABSENT
     created = written if apart and written else ABSENT
@@ -232,8 +233,8 @@ def _input_details(given: Members, prompt: int) -> InputTokensDetails | Absent:
 
 
 def _output_details(given: Members, hidden: int) -> OutputTokensDetails | Absent:
-    after = _object(given.get("completion_tokens_details"))
-    thought, rest = _count(after, "reasoning_tokens"), _rest(after, "reasoning_tokens")
+    after = object_of(given.get("completion_tokens_details"))
+    thought, rest = _count(after, "reasoning_tokens"), rest_of(after, "reasoning_tokens")
     if thought is None and not hidden and not rest:
         return ABSENT
     return OutputTokensDetails(reasoning_tokens=max(thought or 0, hidden), kept=rest)
@@ -257,90 +258,10 @@ def _count(given: Mapping[str, object], name: str) -> int | None:
     return int(value)
 
 
-def _rest(given: Members, *known: str) -> Kept | Absent:
+def rest_of(given: Members, *known: str) -> Kept | Absent:
+    """The members that nobody here knows, for the `kept` of a value."""
     rest = {name: value for name, value in given.items() if name not in known and value is not None}
     return as_unknown(rest) if rest else ABSENT
-
-
-# --- errors --------------------------------------------------------------------
-
-
-def error_of(error: object) -> ErrorPayload:
-    """What a server says went wrong, in a chunk, a frame or a body, whatever its shape."""
-    outer = _object(error)
-    inner = outer.get("error", outer) if outer else error
-    said = _object(inner)
-    message = said.get("message") or said.get("detail") or (inner if inner and not said else "")
-    code, kind, param = said.get("code"), said.get("type"), said.get("param")
-    if code is None:
-        code = said.get("status_code")
-    return ErrorPayload(
-        type=kind if isinstance(kind, str) else None,
-        code=code if isinstance(code, str | int) else None,
-        message=_readable(message) + _upstream(said),
-        param=param if isinstance(param, str) else None,
-        kept=_rest(said, "message", "code", "type", "param", "object"),
-    )
-
-
-def value_of(data: bytes) -> object:
-    """What JSON holds; text where it is none."""
-    try:
-        return msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return data.decode("utf-8", "replace")
-
-
-def error_in(chunk: Chunk, data: bytes) -> object:
-    """What a chunk or a body says went wrong; None if nothing did."""
-    if chunk.error or chunk.kind == "error":
-        return chunk.error or value_of(data)
-    for choice in chunk.choices or ():
-        if choice.error:
-            return choice.error
-    return None
-
-
-def refusal_of(status: int, headers: Mapping[str, str], body: bytes, *, now: float) -> Rejected:
-    """The error of an HTTP answer that is not a success, in the words of whoever said no.
-
-    Args:
-        status: Its status.
-        headers: Its headers.
-        body: The beginning of its body.
-        now: Seconds since the Unix epoch, for a wait that is given as a date.
-    """
-    error = refusal(status, headers, body, now=now)
-    try:
-        more = _upstream(_object(_object(msgspec.json.decode(body)).get("error")))
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        more = ""
-    if not more:
-        return error
-    return rejection(
-        error.message + more,
-        status=error.status,
-        type=error.type,
-        code=error.code,
-        param=error.param,
-        retry_after=error.retry_after,
-        headers=error.headers,
-    )
-
-
-def _readable(message: object) -> str:
-    if not message:
-        return "the server did not say what went wrong"
-    return message if isinstance(message, str) else msgspec.json.encode(message).decode()
-
-
-def _upstream(said: Members) -> str:
-    """What the provider behind OpenRouter said."""
-    raw = _object(said.get("metadata")).get("raw")
-    return f": {raw[:_CLIP]}" if isinstance(raw, str) and raw else ""
-
-
-_CLIP = 2000
 
 
 # --- what hangs on a text -----------------------------------------------------------------

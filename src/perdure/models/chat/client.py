@@ -1,23 +1,18 @@
-"""Chat Completions over HTTP: OpenAI, and the many services and servers that speak the same.
-
-Three maps, each a pure function of bytes and values: `request_body` from a request, `StreamDecoder`
-and `response` to events and a response. `losses` says what a request cannot carry, `Chat` is the
-client that sends and reads. How services differ stands in `dialects`.
-"""
+"""The client of Chat Completions servers, and the model strings of their services."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
+from typing import Unpack
 
-from perdure.clock import Clock, Ids
+from perdure.clock import Ids
 from perdure.errors import ConfigError
-from perdure.loop.model import ModelRequest
-from perdure.models.chat.chunks import refusal_of
-from perdure.models.chat.messages import Messages, messages
-from perdure.models.chat.settings import instructions, members
-from perdure.models.chat.stream import ChatAssembler, StreamDecoder
+from perdure.models.chat.refusals import refusal
+from perdure.models.chat.request import losses, request_body
+from perdure.models.chat.stream import StreamDecoder, response
+from perdure.models.client import Api, ModelClient
 from perdure.models.dialects import (
     AZURE,
     CEREBRAS,
@@ -35,83 +30,8 @@ from perdure.models.dialects import (
     Dialect,
     dialect_at,
 )
-from perdure.models.http.body import Body
-from perdure.models.http.client import Exchange, Hooks, HttpClient, Key, ModelClient, Timeouts
-from perdure.models.http.stream import EventStream
-from perdure.models.mapping.content import json_text
-from perdure.models.mapping.decoding import last_response, whole_answer
-from perdure.models.mapping.heads import Head, head_of
-from perdure.models.mapping.losses import Loss, Lost
+from perdure.models.http.client import ClientOptions
 from perdure.models.registry import Resolved, key_from, register
-from perdure.wire import Response
-
-_HEAD_KEY = "perdure.models.chat:head"
-_TAIL = b"]}"
-
-
-# --- the request ---------------------------------------------------------------
-
-
-def request_body(request: ModelRequest, *, stream: bool = True, dialect: Dialect = OPENAI) -> Body:
-    """The body of `POST /chat/completions`.
-
-    What is settled of the input is encoded once for a transcript, and settings once for a drive
-    (DESIGN 7).
-
-    Raises:
-        ConfigError: The settings name a conversation that a server holds, or a tool whose name
-            cannot be sent.
-    """
-    said, head = _mapped(request, dialect, stream=stream)
-    before = head.begin if said.fragments else head.begin.removesuffix(b",")
-    length = len(before) + said.length + len(_TAIL)
-    return Body([before, *said.fragments, _TAIL], length)
-
-
-def losses(request: ModelRequest, *, dialect: Dialect = OPENAI) -> tuple[Loss, ...]:
-    """What of a request its service does not get, or gets in another form. Raises as above."""
-    said, head = _mapped(request, dialect, stream=True)
-    return (*head.losses, *said.losses)
-
-
-def _mapped(request: ModelRequest, dialect: Dialect, *, stream: bool) -> tuple[Messages, Head]:
-    items, settings = request.input, request.settings
-    said = messages(items, dialect, dialect.thoughts_of(settings.model or ""))
-
-    def make(lost: Lost) -> bytes:
-        body = members(settings, dialect, lost, stream=stream)
-        body["messages"] = instructions(settings, said.system)
-        begin = json_text(body).removesuffix(_TAIL)
-        return begin if begin.endswith(b"[") else begin + b","
-
-    key = (_HEAD_KEY, dialect, stream)
-    return said, head_of(items, key, settings, make, seen=said.system)
-
-
-# --- the answer ----------------------------------------------------------------
-
-
-def response(
-    body: bytes,
-    request: ModelRequest | None = None,
-    *,
-    dialect: Dialect = OPENAI,
-    ids: Ids | None = None,
-    clock: Clock | None = None,
-) -> Response:
-    """The response in a JSON body.
-
-    Raises:
-        EmptyBody: There is nothing.
-        Truncated: The JSON stops in the middle.
-        BadBody: It is no JSON, or no answer.
-        Rejected: It is an error.
-    """
-    assembler = ChatAssembler(request, dialect, ids=ids, clock=clock)
-    return last_response(whole_answer(body, assembler))
-
-
-# --- the client ----------------------------------------------------------------
 
 
 class Chat(ModelClient):
@@ -123,20 +43,11 @@ class Chat(ModelClient):
         async for event in events: ...
     ```
 
-    One client serves any number of tasks and event loops. Connections are kept for the next request
-    and closed with `aclose`, or with their event loop.
-
     Args:
         base_url: The address that `/chat/completions` is appended to, or a function that gives it.
         dialect: Who stands there; told by the host if it is not given.
-        api_key: The key, or a function, perhaps async, that gives it for each request. It never
-            shows in an error or to a hook.
-        headers: Headers of every request.
-        user_agent: What the client calls itself.
-        timeouts: The limits of each request.
-        hooks: Functions to call around each request.
-        clock: Where the time comes from.
         ids: Where ids come from that the service does not give.
+        options: What every client takes (`ClientOptions`).
 
     Raises:
         ConfigError: `base_url` is not the URL of an HTTP server, or a header cannot be sent.
@@ -147,62 +58,25 @@ class Chat(ModelClient):
         base_url: str | Callable[[], str],
         *,
         dialect: Dialect | None = None,
-        api_key: Key | None = None,
-        headers: Mapping[str, str] | None = None,
-        user_agent: str | None = None,
-        timeouts: Timeouts | None = None,
-        hooks: Hooks | None = None,
-        clock: Clock | None = None,
         ids: Ids | None = None,
+        **options: Unpack[ClientOptions],
     ) -> None:
         if dialect is None:
             dialect = dialect_at(base_url) if isinstance(base_url, str) else GENERIC
         self.dialect = dialect
-        self._clock = clock
-        self._ids = ids
-        self._client = HttpClient(
-            base_url,
-            api_key=api_key,
-            key_header=dialect.key_header,
-            refusal=refusal_of,
-            headers=headers,
-            user_agent=user_agent,
-            timeouts=timeouts,
-            hooks=hooks,
-            clock=clock,
-        )
-
-    def stream(self, request: ModelRequest) -> EventStream:
-        """The events of the response to `request`, sent when the first is asked for."""
-
-        async def send() -> Exchange:
-            body = request_body(request, dialect=self.dialect)
-            return await self._client.send(_PATH, body, accept="text/event-stream")
-
-        decoder = StreamDecoder(request, dialect=self.dialect, ids=self._ids, clock=self._clock)
-        return EventStream(send, decoder)
-
-    async def create(self, request: ModelRequest) -> Response:
-        """The response to `request`, whole, without streaming.
-
-        Raises:
-            ConfigError: The request cannot be sent. Nothing was.
-            ModelError: It failed. A response with the status `failed` is returned.
-        """
-        return await self._client.fetch(
-            _PATH,
-            request_body(request, stream=False, dialect=self.dialect),
-            partial(
-                response, request=request, dialect=self.dialect, ids=self._ids, clock=self._clock
-            ),
-        )
-
-    def losses(self, request: ModelRequest) -> tuple[Loss, ...]:
-        """What of `request` the service does not get, or gets in another form."""
-        return losses(request, dialect=self.dialect)
+        super().__init__(_api(dialect), base_url, ids=ids, **options)
 
 
-_PATH = "/chat/completions"
+def _api(dialect: Dialect) -> Api:
+    return Api(
+        path="/chat/completions",
+        body=partial(request_body, dialect=dialect),
+        decoder=partial(StreamDecoder, dialect=dialect),
+        response=partial(response, dialect=dialect),
+        losses=partial(losses, dialect=dialect),
+        key_header=dialect.key_header,
+        refusal=refusal,
+    )
 
 
 # --- model strings ---------------------------------------------------------------

@@ -8,7 +8,7 @@ never.
 from __future__ import annotations
 
 from copy import copy
-from typing import Literal, cast
+from typing import ClassVar, Literal, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -26,26 +26,25 @@ from perdure.models.chat.chunks import (
     Members,
     annotation_of,
     beside,
-    error_in,
-    error_of,
     logprobs_of,
     merged,
     read_chunk,
     unknown_annotation,
     usage_of,
-    value_of,
 )
+from perdure.models.chat.refusals import error_in, error_of, value_of
 from perdure.models.chat.think import ThinkSplitter
 from perdure.models.dialects import OPENAI, Dialect
 from perdure.models.http.failures import failure
 from perdure.models.http.stream import StreamEnd, bad_frame
-from perdure.models.mapping.decoding import AnswerDecoder
+from perdure.models.mapping.decoding import AnswerDecoder, response_in
 from perdure.models.mapping.makers import MAKER
 from perdure.models.mapping.writer import Writer
 from perdure.wire import (
     ErrorPayload,
     Frame,
     LogProb,
+    Response,
     SSEParser,
     StreamEvent,
     SurrogateJoiner,
@@ -422,6 +421,18 @@ def _shows(details: list[Members]) -> bool:
     return any(detail.get("text") or detail.get("summary") for detail in details)
 
 
+def response(
+    body: bytes,
+    request: ModelRequest | None = None,
+    *,
+    dialect: Dialect = OPENAI,
+    ids: Ids | None = None,
+    clock: Clock | None = None,
+) -> Response:
+    """The response in a JSON body. Raises as `response_in`."""
+    return response_in(body, ChatAssembler(request, dialect, ids=ids, clock=clock))
+
+
 class StreamDecoder(AnswerDecoder):
     """Events from the bytes of a Chat Completions answer, in pieces of any size.
 
@@ -437,16 +448,19 @@ class StreamDecoder(AnswerDecoder):
 
     __slots__ = ()
 
+    dialect: ClassVar[Dialect] = OPENAI
+    """Who answers unless it is said."""
+
     def __init__(
         self,
         request: ModelRequest | None = None,
         *,
-        dialect: Dialect = OPENAI,
+        dialect: Dialect | None = None,
         ids: Ids | None = None,
         clock: Clock | None = None,
         frame_limit: int = FRAME_LIMIT,
     ) -> None:
-        assembler = ChatAssembler(request, dialect, ids=ids, clock=clock)
+        assembler = ChatAssembler(request, dialect or self.dialect, ids=ids, clock=clock)
         super().__init__(assembler, SSEParser(frame_limit))
 
     def end(self) -> StreamEnd:

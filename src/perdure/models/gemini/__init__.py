@@ -8,16 +8,10 @@ Words. A *content* is a turn, a *part* its piece. A *thought signature* seals a 
 get it back.
 """
 
-from perdure.models.gemini.client import (
-    Gemini,
-    StreamDecoder,
-    losses,
-    path_of,
-    refusal,
-    register_models,
-    request_body,
-    response,
-)
+from perdure.models.gemini.client import Gemini, register_models
+from perdure.models.gemini.refusals import refusal
+from perdure.models.gemini.request import losses, path_of, request_body
+from perdure.models.gemini.stream import StreamDecoder, response
 
 __all__ = [
     "Gemini",

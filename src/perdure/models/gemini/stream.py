@@ -21,6 +21,7 @@ from perdure.models.gemini.contents import OWN, PROVIDER, SIGNATURE
 from perdure.models.gemini.grounding import annotations_of
 from perdure.models.http.failures import failure
 from perdure.models.mapping.content import json_text, members_of, text_of_raw
+from perdure.models.mapping.decoding import ApiDecoder, response_in
 from perdure.models.mapping.makers import MAKER
 from perdure.models.mapping.writer import Writer
 from perdure.wire import (
@@ -28,6 +29,7 @@ from perdure.wire import (
     Frame,
     InputTokensDetails,
     OutputTokensDetails,
+    Response,
     Source,
     StreamEvent,
     UnknownItem,
@@ -372,3 +374,22 @@ def _says(raw: Raw) -> bool:
 
 def _payload(error: _Failed) -> ErrorPayload:
     return ErrorPayload(type=error.status or "server_error", code=error.code, message=error.message)
+
+
+def response(
+    body: bytes,
+    request: ModelRequest | None = None,
+    *,
+    ids: Ids | None = None,
+    clock: Clock | None = None,
+) -> Response:
+    """The response in a JSON body. Raises as `response_in`."""
+    return response_in(body, ResponseAssembler(request, ids=ids, clock=clock))
+
+
+class StreamDecoder(ApiDecoder):
+    """Events from the bytes of an answer, in pieces of any size."""
+
+    __slots__ = ()
+
+    assembler = ResponseAssembler

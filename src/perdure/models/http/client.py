@@ -6,7 +6,7 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypedDict, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -124,6 +124,28 @@ class Hooks(msgspec.Struct, frozen=True, kw_only=True):
     on_error: Callable[[HttpRequest, ModelError], None] | None = None
 
 
+class ClientOptions(TypedDict, total=False):
+    """What every client takes, by keyword.
+
+    Attributes:
+        api_key: The key, or a function, perhaps async, that gives it for each request. It never
+            shows in an error or to a hook.
+        headers: Headers of every request. They win over those that the client makes; where one of
+            them authorizes, no key is asked for.
+        user_agent: What the client calls itself.
+        timeouts: The limits of each request.
+        hooks: Functions to call around each request.
+        clock: Where the time comes from.
+    """
+
+    api_key: Key | None
+    headers: Mapping[str, str] | None
+    user_agent: str | None
+    timeouts: Timeouts | None
+    hooks: Hooks | None
+    clock: Clock | None
+
+
 class Exchange:
     """One request that was sent, and its answer.
 
@@ -154,13 +176,7 @@ class HttpClient:
 
     Args:
         base_url: What paths are appended to, or a function that gives it for each request.
-        api_key: The key, if one is needed.
-        headers: Headers of every request. They win over those that the client makes; where one of
-            them authorizes, no key is asked for.
-        user_agent: What the client calls itself.
-        timeouts: The limits of each request.
-        hooks: Functions to call around each request.
-        clock: Where the time comes from.
+        options: What every client takes.
         key_header: The header of the key; empty for `Authorization`, as a bearer.
         refusal: What makes the error of an answer that is not a success.
         signer: What signs the requests that carry no key.
@@ -172,13 +188,8 @@ class HttpClient:
     def __init__(
         self,
         base_url: str | Callable[[], str],
+        options: ClientOptions,
         *,
-        api_key: Key | None,
-        headers: Mapping[str, str] | None,
-        user_agent: str | None,
-        timeouts: Timeouts | None,
-        hooks: Hooks | None,
-        clock: Clock | None,
         key_header: str = "",
         refusal: Refusal = refusal,
         signer: Signer | None = None,
@@ -186,18 +197,18 @@ class HttpClient:
         if isinstance(base_url, str):
             _check_url(base_url)
         self._base_url = base_url
-        self._headers = dict(headers or {})
+        self._headers = dict(options.get("headers") or {})
         _check_headers(self._headers)
         given = {name.lower() for name in self._headers}
         self._authorized = not given.isdisjoint({"authorization", key_header.lower()})
-        self._api_key = None if self._authorized else api_key
+        self._api_key = None if self._authorized else options.get("api_key")
         self._key_header = key_header
         self._refusal = refusal
         self._signer = signer
-        self._user_agent = user_agent
-        self._timeouts = timeouts or Timeouts()
-        self._hooks = hooks or Hooks()
-        self._clock: Clock = clock or SystemClock()
+        self._user_agent = options.get("user_agent")
+        self._timeouts = options.get("timeouts") or Timeouts()
+        self._hooks = options.get("hooks") or Hooks()
+        self._clock: Clock = options.get("clock") or SystemClock()
         self._sessions: Sessions | None = None
 
     async def send(self, path: str, body: Body, *, accept: str = "application/json") -> Exchange:
@@ -320,23 +331,6 @@ class HttpClient:
         if key and not (key.isascii() and key.isprintable()):
             raise ConfigError("the API key holds characters that no header may have")
         return key
-
-
-class ModelClient:
-    """What the clients of all adapters share. Each makes its own `_client`."""
-
-    scheme: ClassVar[str] = ""
-    """What model strings of its models begin with; empty for a client of any server."""
-
-    _client: HttpClient
-
-    async def check(self) -> None:
-        """Raise `ConfigError` if no request could be sent, for want of a key, say."""
-        await self._client.check()
-
-    async def aclose(self) -> None:
-        """Close the connections that the running event loop keeps. The client stays usable."""
-        await self._client.aclose()
 
 
 def _is_secret(name: str, key_header: str) -> bool:

@@ -1,4 +1,4 @@
-"""What Claude wants behind whichever API: room for an answer, and how it is asked to think."""
+"""What Claude wants behind whichever API: room for an answer, sampling, and how it is to think."""
 
 from __future__ import annotations
 
@@ -52,6 +52,42 @@ def max_tokens(settings: Request) -> int:
     if reasoning is None or version(settings.model or "") < (3, 7):
         return DEFAULT_MAX_TOKENS
     return DEFAULT_MAX_TOKENS + _BUDGETS.get(reasoning.effort or "high", _BUDGETS["high"])
+
+
+def takes_one_of_both(model: str) -> bool:
+    """Whether a model takes the temperature or `top_p`, and refuses both."""
+    return version(model) >= (4, 1)
+
+
+def sampling(
+    settings: Request, lost: Lost, *, maker: str, thinks: bool, either: bool
+) -> dict[str, float]:
+    """The members `temperature` and `top_p`, those that are sent.
+
+    Args:
+        settings: The settings.
+        lost: Where losses go.
+        maker: Who serves the model, for people.
+        thinks: Whether the model will think.
+        either: Whether it takes one of the two alone.
+    """
+    temperature, top_p = settings.temperature, settings.top_p
+    out: dict[str, float] = {}
+    if isinstance(temperature, int | float):
+        if thinks:
+            lost.add("temperature", "a model that thinks takes none", "temperature")
+        else:
+            out["temperature"] = min(temperature, 1)
+            if temperature > 1:
+                lost.add("temperature", f"{maker} takes at most 1", "temperature")
+    if isinstance(top_p, int | float):
+        if thinks and top_p < 0.95:
+            lost.add("top_p", "a model that thinks takes 0.95 at least", "top_p")
+        elif either and out:
+            lost.add("top_p", "the model takes it or the temperature, not both", "top_p")
+        else:
+            out["top_p"] = top_p
+    return out
 
 
 # --- thinking -----------------------------------------------------------------------------

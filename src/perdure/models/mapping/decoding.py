@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from typing import Protocol, Self
+from typing import ClassVar, Protocol, Self
 
 import msgspec
 
+from perdure.clock import Clock, Ids
 from perdure.errors import BadBody, DecodeError, EmptyBody, ModelError, Truncated, WireError
+from perdure.loop.model import ModelRequest
 from perdure.models.http.client import BODY_LIMIT
 from perdure.models.http.failures import readable
 from perdure.models.http.stream import QUOTE, StreamEnd, bad_frame
@@ -24,6 +26,7 @@ from perdure.wire import (
     ResponseIncomplete,
     StreamEvent,
 )
+from perdure.wire.sse import FRAME_LIMIT, SSEParser
 
 
 class Parser(Protocol):
@@ -178,6 +181,47 @@ class AnswerDecoder:
             return StreamEnd([], error)
 
 
+class AssemblerOf(Protocol):
+    """Makes the assembler of the answer to a request."""
+
+    def __call__(
+        self, request: ModelRequest | None, /, *, ids: Ids | None, clock: Clock | None
+    ) -> Assembler: ...
+
+
+class ParserOf(Protocol):
+    """Makes a parser that refuses frames beyond a limit, in bytes."""
+
+    def __call__(self, limit: int, /) -> Parser: ...
+
+
+class ApiDecoder(AnswerDecoder):
+    """The decoder of one provider's answers, by what makes its frames and its events.
+
+    Args:
+        request: What is answered.
+        ids: Where ids come from that the provider does not give.
+        clock: Where the times come from.
+        frame_limit: The bytes of the largest frame that is taken.
+    """
+
+    __slots__ = ()
+
+    assembler: ClassVar[AssemblerOf]
+    parser: ClassVar[ParserOf] = SSEParser
+
+    def __init__(
+        self,
+        request: ModelRequest | None = None,
+        *,
+        ids: Ids | None = None,
+        clock: Clock | None = None,
+        frame_limit: int = FRAME_LIMIT,
+    ) -> None:
+        cls = type(self)
+        super().__init__(cls.assembler(request, ids=ids, clock=clock), cls.parser(frame_limit))
+
+
 PLAIN = (b"{", b"[", b"<")
 """What the first byte of a body is that is no stream; no frame begins so."""
 
@@ -201,9 +245,9 @@ def whole_answer(body: bytes, assembler: Assembler) -> list[StreamEvent]:
     return events
 
 
-def last_response(events: Sequence[StreamEvent]) -> Response:
-    """The response of the terminal event, which is the last."""
-    event = events[-1]
+def response_in(body: bytes, assembler: Assembler) -> Response:
+    """The response in a JSON body. Raises as `whole_answer`."""
+    event = whole_answer(body, assembler)[-1]
     assert isinstance(event, ResponseCompleted | ResponseIncomplete | ResponseFailed)  # noqa: S101
     return event.response
 

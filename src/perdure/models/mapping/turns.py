@@ -2,7 +2,7 @@
 
 A *piece* is what one item gives: JSON blocks for a turn of its role. A *turn* is one message of the
 provider's, made of the pieces that stand together. A turn is *settled* when the next has begun: it
-is encoded once then, and kept in the memo of the transcript's list (DESIGN 7). A *dialect* is how a
+is encoded once then, and kept in the memo of the transcript's list (DESIGN 7). A *form* is how a
 provider writes pieces and turns.
 
 The rules that hold by construction (DESIGN 6.1): the user's turn after calls has one result for
@@ -28,7 +28,7 @@ from perdure.wire import FunctionCall, FunctionCallOutput, Item, Message, Reason
 Role = Literal["user", "assistant"]
 
 Kind = Literal["thought", "call", "system", "other"]
-"""What a dialect has to know of a piece beside its blocks."""
+"""What a form has to know of a piece beside its blocks."""
 
 NO_OUTPUT = "Error: the call has no output"
 """What stands for the output of a call that has none."""
@@ -100,7 +100,7 @@ class Turn:
         return [block for piece in self.pieces if piece.kind in kinds for block in piece.blocks]
 
 
-class Dialect(Protocol):
+class Form(Protocol):
     """How a provider writes what a transcript says: functions of their arguments alone."""
 
     def call_id(self, call_id: str) -> str:
@@ -144,11 +144,11 @@ class Settled(NamedTuple):
 
 
 class Turns:
-    """The turns of one transcript list in one dialect, as far as they were asked for."""
+    """The turns of one transcript list in one form, as far as they were asked for."""
 
-    def __init__(self, dialect: Dialect) -> None:
-        self._dialect = dialect
-        self._reader = _Reader(dialect, {}, None)
+    def __init__(self, form: Form) -> None:
+        self._form = form
+        self._reader = _Reader(form, {}, None)
         self._seen = 0
         self.settled: list[Settled] = []
         self.losses: list[Loss] = []  # of the settled turns
@@ -163,11 +163,11 @@ class Turns:
         self.names: dict[str, int] = {}
 
     @classmethod
-    def of(cls, items: Items, key: Hashable, dialect: Dialect) -> View:
+    def of(cls, items: Items, key: Hashable, form: Form) -> View:
         """What a snapshot shows. Items that its list was asked for before are not looked at."""
         held = cast("Turns | None", items.memo.get(key))
         if held is None:
-            held = items.memo[key] = cls(dialect)
+            held = items.memo[key] = cls(form)
         held._grow(items)
         return held._view(items)
 
@@ -186,7 +186,7 @@ class Turns:
     def _settle(self, turn: Turn, end: int) -> None:
         index = len(self.settled)
         lost = self._reader.done
-        raw, variant = _render(self._dialect, turn, lost)
+        raw, variant = _render(self._form, turn, lost)
         comma = b"," if index else b""
         self.fragments.append(comma + raw)
         self.lengths.append(self.lengths[-1] + len(self.fragments[-1]))
@@ -210,29 +210,41 @@ class Turns:
         reader = self._reader
         if len(items) < self._seen:
             before = self.settled[count - 1] if count else None
-            reader = _Reader(self._dialect, reader.taken, before)
+            reader = _Reader(self._form, reader.taken, before)
             for index in range(self._ends[count - 1] if count else 0, len(items)):
                 reader.take(index, items[index])
-        return View(self, self._dialect, count, reader, len(items))
+        return View(self, self._form, count, reader, len(items))
+
+
+class Seen(NamedTuple):
+    """What the settings have to know of the turns.
+
+    Attributes:
+        system: The blocks that the system says before them.
+        names: The functions that are called in them, in order; none if nobody asked.
+        calls_without_thought: Whether the last calls come without the thought before them.
+    """
+
+    system: Sequence[bytes]
+    names: Sequence[str]
+    calls_without_thought: bool
 
 
 class View:
     """The turns of a snapshot.
 
     Attributes:
-        leading: The system's pieces before the first turn.
-        names: The functions that were called, in order.
+        system: The blocks that the system says before the first turn.
     """
 
-    def __init__(
-        self, turns: Turns, dialect: Dialect, count: int, reader: _Reader, length: int
-    ) -> None:
+    def __init__(self, turns: Turns, form: Form, count: int, reader: _Reader, length: int) -> None:
         self._turns = turns
-        self._dialect = dialect
+        self._form = form
         self._count = count
         self._open = reader.turn
         self._lost = reader.lost.all
-        self.leading = [piece for index, piece in turns.leading if index < length]
+        leading = [piece for index, piece in turns.leading if index < length]
+        self.system = [block for piece in leading for block in piece.blocks]
         self._length = length
 
     @property
@@ -242,12 +254,21 @@ class View:
             return self._turns.settled[0].role
         return self._open.role if self._open is not None else None
 
-    @property
-    def names(self) -> list[str]:
-        return [name for name, index in self._turns.names.items() if index < self._length]
+    def seen(self, *, names: bool) -> Seen:
+        """What the settings have to know of the turns.
+
+        Args:
+            names: Whether they have to know the functions that are called.
+        """
+        called = self._turns.names.items() if names else ()
+        return Seen(
+            system=self.system,
+            names=[name for name, index in called if index < self._length],
+            calls_without_thought=self._calls_without_thought,
+        )
 
     @property
-    def calls_without_thought(self) -> bool:
+    def _calls_without_thought(self) -> bool:
         """Whether the assistant's last turn makes calls and does not begin with a thought."""
         turns = self._turns.settled[max(0, self._count - 2) : self._count]
         if self._open is not None and self._open.role == "assistant":
@@ -303,10 +324,10 @@ class View:
             calls = self._turns.settled[self._count - 1].calls
         rendered: list[tuple[bytes, bytes | None]] = []
         if self._open is not None:
-            rendered.append(_render(self._dialect, self._open, lost))
+            rendered.append(_render(self._form, self._open, lost))
             calls = self._open.calls
         if calls:
-            rendered.append(_render(self._dialect, Turn("user", calls), lost))
+            rendered.append(_render(self._form, Turn("user", calls), lost))
         return rendered
 
 
@@ -322,8 +343,8 @@ class _Reader:
         call: What the last item was, if it is a call that is sent.
     """
 
-    def __init__(self, dialect: Dialect, taken: dict[str, int], before: Settled | None) -> None:
-        self._dialect = dialect
+    def __init__(self, form: Form, taken: dict[str, int], before: Settled | None) -> None:
+        self._form = form
         self._begun = before is not None
         self._before: Mapping[str, Call] = before.calls if before is not None else {}
         self.taken = taken
@@ -345,7 +366,7 @@ class _Reader:
                 return None
             self.call = self._named(index, item)
         lost = self._relative()
-        piece = self._dialect.piece(self.call or item, lost)
+        piece = self._form.piece(self.call or item, lost)
         if piece is None or not piece.blocks:
             self.lost.all += lost.all
             return None
@@ -368,9 +389,9 @@ class _Reader:
 
     def _named(self, index: int, call: FunctionCall) -> FunctionCall:
         """The call under the id that is sent: legal, and nobody else's."""
-        sent = self._dialect.call_id(call.call_id)
+        sent = self._form.call_id(call.call_id)
         if self.taken.setdefault(sent, index) != index:
-            sent = self._dialect.call_id(f"{sent}_{index}")
+            sent = self._form.call_id(f"{sent}_{index}")
         return call if sent == call.call_id else replace(call, call_id=sent)
 
     def _turn(self, role: Role) -> tuple[Turn | None, Turn]:
@@ -404,18 +425,18 @@ class _Reader:
         return ended
 
 
-def _render(dialect: Dialect, turn: Turn, lost: Lost) -> tuple[bytes, bytes | None]:
+def _render(form: Form, turn: Turn, lost: Lost) -> tuple[bytes, bytes | None]:
     results: list[Result] = []
     for answered in turn.owed.values():
         lost.at = f"input[{answered.place}]"
         if answered.output is None:
             lost.add(answered.call.type, f"it has no output; {NO_OUTPUT!r} is sent as one")
-        results.append(dialect.result(answered, lost))
-    variant = dialect.variant(turn) if turn.role == "assistant" else None
-    return dialect.message(turn, results, lost), variant
+        results.append(form.result(answered, lost))
+    variant = form.variant(turn) if turn.role == "assistant" else None
+    return form.message(turn, results, lost), variant
 
 
-# --- what dialects share ---------------------------------------------------------------
+# --- what forms share ---------------------------------------------------------------
 
 
 def written(role: str, name: str, blocks: Sequence[bytes]) -> bytes:

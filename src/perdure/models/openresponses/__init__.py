@@ -5,16 +5,9 @@ and `response` to events and a response; and `losses`, what the first cannot say
 the client that sends and reads them. Its words are those of the wire itself.
 """
 
-from perdure.models.openresponses.client import (
-    OpenResponses,
-    StreamDecoder,
-    compact_body,
-    compact_response,
-    losses,
-    register_models,
-    request_body,
-    response,
-)
+from perdure.models.openresponses.client import OpenResponses, register_models
+from perdure.models.openresponses.request import compact_body, losses, request_body
+from perdure.models.openresponses.stream import StreamDecoder, compact_response, response
 
 __all__ = [
     "OpenResponses",

@@ -685,6 +685,58 @@ async def test_a_tool_that_swallows_the_signal_of_a_wait_is_not_believed() -> No
     assert "went on after it was told to wait" in outputs(bench.result)[CALL]
 
 
+async def test_of_waits_at_once_each_is_taken_when_it_comes_in_whatever_order() -> None:
+    def make(bench: Bench) -> Body:
+        async def then(name: str, wait: Awaitable[object]) -> None:
+            await wait
+            await bench.step(name)
+
+        async def body() -> object:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(then("slept", sleep("night", 60)))
+                group.create_task(then("paid", wait_for("paid")))
+                group.create_task(then("asked", interrupt("sure", "Sure?", bool)))
+            return "all"
+
+        return body
+
+    bench = bench_of(make)
+    assert await bench.run() == "input_required"
+    await bench.runs.signal(RUN, "paid")
+    assert await bench.run() == "input_required"
+    assert bench.did == ["paid"]
+    await bench.runs.answer(RUN, CALL, "sure", True)
+    assert await bench.run() == "suspended"
+    assert bench.did == ["paid", "asked"]
+    await bench.clock.advance(61)
+    assert await bench.run() == "done"
+    assert bench.did == ["paid", "asked", "slept"]
+
+
+async def test_a_wait_that_its_tool_asks_for_no_more_keeps_nobody_busy() -> None:
+    def make(bench: Bench) -> Body:
+        async def fails() -> None:
+            raise LookupError("no such shelf")
+
+        async def body() -> object:
+            bench.did.append("enter")
+            if len(bench.did) == 1:
+                with contextlib.suppress(LookupError):
+                    await asyncio.gather(sleep("short", 60), fails())
+            await sleep("long", 6000)
+            return "done"
+
+        return body
+
+    bench = bench_of(make)
+    assert await bench.run() == "suspended"
+    await bench.clock.advance(61)
+    assert await bench.run() == "suspended"
+    assert bench.did == ["enter", "enter"]
+    await bench.clock.advance(6000)
+    assert await bench.run() == "done"
+
+
 async def test_a_wait_unwinds_only_when_no_step_of_its_call_runs() -> None:
     def make(bench: Bench) -> Body:
         async def slow() -> str:

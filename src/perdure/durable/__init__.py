@@ -20,6 +20,7 @@ from perdure.durable.driven import Driven, SubAgent
 from perdure.durable.driver import Driving, drive_until_rest
 from perdure.durable.events import Projection, events_of
 from perdure.durable.events_live import Following, RunEvents, follow
+from perdure.durable.races import First, race
 from perdure.durable.recovery import (
     DEFAULT_CONCURRENCY,
     DEFAULT_EVERY,
@@ -59,6 +60,7 @@ __all__ = [
     "Ballot",
     "Driven",
     "Driving",
+    "First",
     "Following",
     "OnReminder",
     "Projection",
@@ -89,6 +91,7 @@ __all__ = [
     "go_on_with",
     "interrupt",
     "parallel",
+    "race",
     "read_run",
     "receive",
     "recorded_calls",

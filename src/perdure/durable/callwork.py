@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from contextvars import ContextVar
 
 from perdure.errors import ConfigError
@@ -22,6 +23,10 @@ RESERVED = "perdure:"
 
 INVOKED = "perdure:invoke/"
 """What the name of the step of a nested call begins with; its tool and its place follow."""
+
+QUIET = 3
+"""Rounds of the event loop after which nothing of a call is on its way: what a step or a write woke
+takes two to go on."""
 
 step_now: ContextVar[str] = ContextVar("perdure_step", default="")
 """The step that is being taken; empty outside of one."""
@@ -64,8 +69,11 @@ class Recorded:
         self.running: dict[str, asyncio.Task[object]] = {}
         self.calls: dict[str, int] = {}
         """How many calls it has made, by tool."""
+        self._writing: set[asyncio.Future[object]] = set()
         self.agents: dict[str, Json] = {}
         """What the agents of a program that wait are waiting for, by name."""
+        self.asked: Counter[tuple[str, str]] = Counter()
+        """How many races of this entry wait for what, by kind and name."""
         self.receives: dict[str, int] = {}
         """How often it has received, by channel."""
 
@@ -78,12 +86,28 @@ class Recorded:
         """Write an entry about the call, durably; what a program does names no call (LOG 5.5)."""
         own: Json = {"call_id": self.call.id, "target": self.target} if self.target else {}
         named = {**own, **body}
-        await self.recording.append(Draft(kind, {n: v for n, v in named.items() if v is not None}))
+        written: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        self._writing.add(written)
+        try:
+            draft = Draft(kind, {n: v for n, v in named.items() if v is not None})
+            await self.recording.append(draft)
+        finally:
+            self._writing.discard(written)
+            written.set_result(None)
 
     async def settle(self) -> None:
-        """Wait until no step of the call runs; a wait unwinds only then (DESIGN 8)."""
-        while self.running:
-            await asyncio.wait(set(self.running.values()))
+        """Wait until no step of the call runs; a wait unwinds only then (DESIGN 8).
+
+        What was started beside the wait comes as far as its own step or wait, so that all of them
+        have begun, and what has come for any of them is taken.
+        """
+        quiet = 0
+        while quiet < QUIET:
+            await asyncio.sleep(0)
+            busy = {*self.running.values(), *self._writing}
+            quiet = 0 if busy else quiet + 1
+            if busy:
+                await asyncio.wait(busy)
 
 
 def recorded_now() -> Recorded | None:

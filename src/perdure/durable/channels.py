@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Raw
 
 from perdure.durable.callwork import check_name
-from perdure.durable.waits import begun, ended, must_be_recorded, suspend, waiting_now
+from perdure.durable.waits import begun, ended, must_be_recorded, not_yet, waiting_now
 from perdure.errors import ConfigError
 from perdure.log.entries import ChannelEntry
 
@@ -62,7 +62,7 @@ async def receive(channel: str) -> Received:
         return _received(work.channels[channel][key])
     first = work.first_of(channel)
     if first is None:
-        await suspend(recorded, f"it waits for a message of {channel!r}")
+        await not_yet(recorded, wait, f"it waits for a message of {channel!r}")
     await ended(recorded, wait, "message", Raw(msgspec.json.encode(first.key)))
     return _received(first)
 

@@ -9,8 +9,10 @@ from perdure.durable.gates import wants_counting
 from perdure.durable.plan import Outlook, Rest, plan
 from perdure.durable.state import CHILD, CUT, child_of, read_run
 from perdure.errors import NoSession
-from perdure.log import Call, Store, View
+from perdure.log import AnyEntry, Call, Store, View
+from perdure.log.entries import ChannelEntry, SignalEntry, StepEntry, WaitEntry
 from perdure.log.programs import OWN, program_wait, program_work
+from perdure.log.timestamps import wall_of
 from perdure.log.work import Wait, named_waits
 from perdure.loop import Limits
 from perdure.tools import ToolSet, unwrap
@@ -45,7 +47,9 @@ async def ready_calls(
         if call.wait.get(CUT) and is_ours(call.decisions[-1].id):
             continue
         if call.suspended and has_come(view, call, now):
-            ready.add(call.call_id)
+            last = call.last_dispatch
+            if last is None or not is_ours(last.id) or _has_news(view, last, call.entry, now):
+                ready.add(call.call_id)
             continue
         child = child_of(view, call.call_id)
         found = tools.get(call.call.name)
@@ -73,14 +77,38 @@ async def program_has_come(
         if wait is not None and wait.end is None and one.kind == CHILD:
             if one.cut and told is not None and is_ours(told.id):
                 continue  # what cut it just now would cut it again: it is for the next driver
-            if (one.due is not None and one.due <= now) or await _has_news(store, one.session):
+            if (one.due is not None and one.due <= now) or await _is_told(store, one.session):
                 return True
         elif wait is not None and _is_over(view, wait, now):
-            return True
+            start = view.drives.last.start if view.drives.last is not None else None
+            if start is None or not is_ours(start.id) or _has_news(view, start, OWN, now):
+                return True
     return False
 
 
-async def _has_news(store: Store, child: str) -> bool:
+def _has_news(view: View, entered: AnyEntry, target: str, now: int) -> bool:
+    """Whether entering a tool again could bring it further than the last time.
+
+    A wait that nobody asks for any more, in a tool that took another way, say, comes and stays; it
+    must not have its tool entered again and again. So there has to be something since the tool was
+    entered: a step or a wait of it ended, a signal or a message came, or a time.
+    """
+    for entry in reversed(view.path):
+        if entry is entered or entry.id == entered.id:
+            break
+        match entry:
+            case SignalEntry() | ChannelEntry():
+                return True
+            case StepEntry() | WaitEntry() if entry.phase == "end" and entry.target == target:
+                return True
+            case _:
+                pass
+    since = wall_of(entered.ts)
+    dues = (wait.begin.due for wait in view.work.of(target).open_waits)
+    return any(due is not None and since < due <= now for due in dues)
+
+
+async def _is_told(store: Store, child: str) -> bool:
     """Whether something happened to the session of an agent since it was left waiting."""
     if await store.unconsumed(child):
         return True

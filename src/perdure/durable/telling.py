@@ -296,7 +296,7 @@ async def tell_reply(store: Store, target: Target, said: Said, key: str, value: 
     session, view = await _open(store, target)
     found = working(view, target.call_id)
     wait = found.work.waits.get(("interrupt", key)) if found is not None else None
-    if wait is None:
+    if wait is None or wait.lost:
         raise NotHeld(target.run_id, target.call_id, f"it does not ask {key!r}")
     if wait.end is not None:
         if bytes(wait.end.value) != _json(value):

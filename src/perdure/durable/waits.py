@@ -8,6 +8,7 @@ for.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import NoReturn, TypeVar
 
 import msgspec
@@ -18,7 +19,7 @@ from perdure.durable.callwork import Recorded, check_name, recorded_now, step_no
 from perdure.durable.state import CHILD
 from perdure.errors import ConfigError, Suspend
 from perdure.log.entries import Json, WaitEntry
-from perdure.log.work import Wait
+from perdure.log.work import RACE, Wait
 from perdure.loop import LoopPort
 from perdure.tools import Effect, current_call
 
@@ -76,7 +77,7 @@ async def _sleep(name: str, due: Callable[[Clock], int]) -> None:
     wait = await begun(recorded, "sleep", name, due=due(clock))
     if wait.end is None:
         if (wait.begin.due or 0) > clock.wall():
-            await suspend(recorded, f"it sleeps: {name}")
+            await not_yet(recorded, wait, f"it sleeps: {name}")
         await ended(recorded, wait, "due")
 
 
@@ -110,7 +111,7 @@ async def wait_for(
         elif wait.begin.due is not None and wait.begin.due <= clock.wall():
             await ended(recorded, wait, "timeout")
         else:
-            await suspend(recorded, f"it waits for the signal {name!r}")
+            await not_yet(recorded, wait, f"it waits for the signal {name!r}")
     end = recorded.work.waits["signal", name].end
     if end is None or end.outcome == "timeout":
         raise TimeoutError(f"the signal {name!r} did not come in time")
@@ -136,7 +137,7 @@ async def interrupt(key: str, prompt: str, type: type[T]) -> T:  # noqa: A002 - 
         raise ConfigError(f"an answer cannot be of the type {type!r}: {error}") from None
     wait = await begun(recorded, "interrupt", key, prompt=prompt, schema=schema)
     if wait.end is None:
-        await suspend(recorded, f"it asks: {prompt}")
+        await not_yet(recorded, wait, f"it asks: {prompt}")
     end = recorded.work.waits["interrupt", key].end
     return msgspec.json.decode(bytes(end.value) if end is not None else b"null", type=type)
 
@@ -174,10 +175,12 @@ def must_be_recorded(recorded: Recorded | None, what: str) -> Recorded:
 
 
 async def begun(recorded: Recorded, kind: str, name: str, **members: object) -> Wait:
-    """The wait of a name, as it began first."""
+    """The wait of a name, as it began first; one that has lost a race begins again."""
     key = kind, name
-    if key not in recorded.work.waits:
+    known = recorded.work.waits.get(key)
+    if known is None or known.lost:
         body: Json = {"phase": "begin", "kind": kind, "name": name, **members}
+        body["race"] = racing.get() or None
         await recorded.write("perdure:wait", body)
     return recorded.work.waits[key]
 
@@ -187,6 +190,32 @@ async def ended(recorded: Recorded, wait: Wait, outcome: str, value: Raw | None 
     begin = wait.begin
     body: Json = {"phase": "end", "kind": begin.kind, "name": begin.name, "outcome": outcome}
     await recorded.write("perdure:wait", {**body, "value": value})
+
+
+class NotYet(BaseException):
+    """A wait of a race has not come. It never leaves the race."""
+
+    def __init__(self, kind: str, name: str) -> None:
+        self.kind = kind
+        self.name = name
+        super().__init__(f"the {kind} {name!r} has not come")
+
+
+racing: ContextVar[str] = ContextVar("perdure_racing", default="")
+"""The race that asks, if one does: a wait that has not come then says so, and leaves no tool."""
+
+
+async def not_yet(recorded: Recorded, wait: Wait, why: str) -> NoReturn:
+    """A wait has not come.
+
+    Raises:
+        NotYet: A race asked.
+        Suspend: Nothing else did.
+    """
+    if racing.get():
+        recorded.asked[wait.begin.kind, wait.begin.name] += 1
+        raise NotYet(wait.begin.kind, wait.begin.name)
+    await suspend(recorded, why)
 
 
 async def suspend(recorded: Recorded, why: str) -> NoReturn:
@@ -204,7 +233,11 @@ async def suspend(recorded: Recorded, why: str) -> NoReturn:
 
 def _shown(recorded: Recorded) -> Json:
     """What a suspension says: all that has begun and not ended, and how the first of it waits."""
-    begins = [wait.begin for wait in recorded.work.open_waits]
+    begins = [
+        wait.begin
+        for key, wait in recorded.work.waits.items()
+        if wait.end is None and (not wait.lost or recorded.asked[key]) and wait.begin.kind != RACE
+    ]
     begins.sort(key=lambda begin: begin.kind != "interrupt")
     waits = [_named(recorded, begin) for begin in begins]
     shown: Json = {**waits[0], "waits": waits}

@@ -366,7 +366,7 @@ class WaitEntry(Entry, frozen=True, kw_only=True, tag="perdure:wait"):
     phase: str = ""
     """`begin` or `end`."""
     kind: str = ""
-    """`sleep`, `signal`, `interrupt` or `channel`."""
+    """`sleep`, `signal`, `interrupt`, `channel`, `race`, or `child` for an agent of a program."""
     name: str = ""
     due: int | None = None
     """Of a begin: when it ends by itself, in nanoseconds since the Unix epoch."""
@@ -375,9 +375,11 @@ class WaitEntry(Entry, frozen=True, kw_only=True, tag="perdure:wait"):
     schema: Json | None = None
     """Of the begin of an interrupt: the JSON Schema that an answer has to fit."""
     outcome: str = ""
-    """Of an end: `due`, `signal`, `timeout`, `answer` or `message`."""
+    """Of an end: `due`, `signal`, `timeout`, `answer`, `message`, `won`, or `failed`."""
     value: Raw = Raw(b"")
     """Of an end: what came, as JSON."""
+    race: str = ""
+    """Of a begin: the race that it is part of; when that is won, nobody waits for it any more."""
     who: str = field(default="", name="perdure:who")
 
 

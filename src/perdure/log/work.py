@@ -20,6 +20,9 @@ from perdure.log.entries import (
     WaitEntry,
 )
 
+RACE = "race"
+"""The kind of a wait for the first of several waits."""
+
 NOW = 0
 """When something is due whose time has come, whatever the time is."""
 
@@ -44,6 +47,10 @@ class Wait:
 
     begin: WaitEntry
     end: WaitEntry | None = None
+    race: str = ""
+    """The race that it is part of."""
+    lost: bool = False
+    """It lost that race, and nobody waits for it any more, until it begins again."""
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -67,8 +74,8 @@ class CallWork:
 
     @property
     def open_waits(self) -> list[Wait]:
-        """The waits that have begun and not ended."""
-        return [wait for wait in self.waits.values() if wait.end is None]
+        """The waits that have begun and not ended, and that lost no race."""
+        return [wait for wait in self.waits.values() if wait.end is None and not wait.lost]
 
     @property
     def due(self) -> int | None:
@@ -175,6 +182,11 @@ class WorkFold:
         work = self._calls.setdefault(entry.target, CallWork())
         name = entry.kind, entry.name
         if entry.phase == "begin":
-            work.waits.setdefault(name, Wait(entry))
+            wait = work.waits.setdefault(name, Wait(entry, race=entry.race))
+            if wait.lost:
+                wait.lost, wait.race = False, entry.race
         elif name in work.waits and work.waits[name].end is None:
             work.waits[name].end = entry
+            if entry.kind == RACE:
+                for wait in work.waits.values():
+                    wait.lost = wait.lost or (wait.race == entry.name and wait.end is None)

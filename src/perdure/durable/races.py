@@ -1,0 +1,134 @@
+"""The first of several waits: who it was is recorded once, and nothing that comes later changes it.
+
+The waits that lost are waited for by nobody any more; a later wait for the same thing begins anew,
+and a message or a signal that comes for one is still there for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Mapping
+from types import CodeType, CoroutineType, FunctionType
+from typing import NamedTuple, cast
+
+import msgspec
+from msgspec import Raw
+
+from perdure.durable.callwork import Recorded, check_name
+from perdure.durable.channels import CHANNEL, receive
+from perdure.durable.waits import (
+    NotYet,
+    begun,
+    interrupt,
+    must_be_recorded,
+    racing,
+    sleep,
+    sleep_until,
+    suspend,
+    wait_for,
+    waiting_now,
+)
+from perdure.errors import ConfigError
+from perdure.log.entries import Json, WaitEntry
+from perdure.log.work import RACE
+
+_WAITS = frozenset(
+    cast("FunctionType", one).__code__ for one in (sleep, sleep_until, wait_for, receive, interrupt)
+)
+"""What may race."""
+
+
+class First(NamedTuple):
+    """What came first."""
+
+    which: str
+    """The word that it was given under."""
+    value: object
+    """What the wait gives; None of a sleep."""
+
+
+async def race(name: str, waits: Mapping[str, Coroutine[object, object, object]]) -> First:
+    """Wait for the first of several waits; it stays the first for good.
+
+    Example:
+        `first = await race("paid?", {"paid": wait_for("paid"), "late": sleep("a day", 86400)})`
+
+    Where several have come, the first that is given wins. If it raises, as a `wait_for` whose time
+    is up does, it has won, and the race raises that.
+
+    Args:
+        name: Unique among the races of the call.
+        waits: By a word of one's own: calls of `sleep`, `sleep_until`, `wait_for`, `receive` or
+            `interrupt`, not awaited.
+
+    Raises:
+        ConfigError: The name cannot be used, something is no wait, the effect of the tool forbids
+            waits, or it is not a run by id.
+    """
+    try:
+        _check(name, waits)
+        recorded = must_be_recorded(waiting_now(name, RACE), "a race")
+        wait = await begun(recorded, RACE, name)
+        if wait.end is not None:
+            which = _winner(wait.end, name, waits)
+            return First(which, await waits[which])
+        first = await _first(recorded, name, waits)
+        if first is None:
+            await suspend(recorded, f"it waits for the first of {', '.join(waits)}")
+        return first
+    finally:
+        for one in waits.values():
+            if isinstance(one, CoroutineType):  # those that did not run, or not to their end
+                one.close()
+
+
+def _winner(end: WaitEntry, name: str, waits: Mapping[str, object]) -> str:
+    which = str(msgspec.json.decode(bytes(end.value)))
+    if which not in waits:
+        raise ConfigError(f"race {name!r} was won by {which!r}, and does not have it any more")
+    return which
+
+
+async def _first(
+    recorded: Recorded, name: str, waits: Mapping[str, Coroutine[object, object, object]]
+) -> First | None:
+    """What has come, and its place in the record; None if nothing has."""
+    lost: list[NotYet] = []
+    for which, one in waits.items():
+        token = racing.set(name)
+        try:
+            value = await one
+        except NotYet as wait:
+            lost.append(wait)
+            continue
+        except TimeoutError:
+            await _won(recorded, name, which, lost)
+            raise
+        finally:
+            racing.reset(token)
+        await _won(recorded, name, which, lost)
+        return First(which, value)
+    return None
+
+
+async def _won(recorded: Recorded, name: str, which: str, lost: list[NotYet]) -> None:
+    """Write who won; the others are waited for no more."""
+    body: Json = {"phase": "end", "kind": RACE, "name": name, "outcome": "won"}
+    value = Raw(msgspec.json.encode(which))
+    await recorded.write("perdure:wait", {**body, "value": value})
+    for one in lost:
+        recorded.asked[one.kind, one.name] -= 1
+        if one.kind == CHANNEL:
+            recorded.receives[one.name.rpartition("#")[0]] -= 1  # its place is free for the next
+
+
+def _check(name: str, waits: Mapping[str, Coroutine[object, object, object]]) -> None:
+    check_name(name, RACE)
+    if not waits:
+        raise ConfigError(f"race {name!r} has nothing to wait for")
+    for which, one in waits.items():
+        code: CodeType | None = getattr(one, "cr_code", None)
+        if code not in _WAITS:
+            raise ConfigError(
+                f"{which!r} of race {name!r} is no wait: give it sleep(...), wait_for(...), "
+                "receive(...) or interrupt(...), not awaited"
+            )

@@ -266,6 +266,7 @@ class Runs:
         call_id: str = "",
         *,
         output: str | None = None,
+        failed: str | None = None,
         step: str = "",
         value: object = None,
         never_ran: bool = False,
@@ -277,15 +278,18 @@ class Runs:
         session: str = "",
         reason: str = "",
     ) -> None:
-        """Say what came of a halted call, or of a step of it: what it gave, or that it never ran.
+        """Say what came of a halted call: what it gave, why it failed, or that it never ran.
 
-        Where the rollback of a saga stops at a call, also: that it was undone by hand, or that it
-        is left as it is; of a call that another made, `step` names it, as the report does.
+        The same of a step of it: what it gave, or that it never ran. Where the rollback of a saga
+        stops at a call, also: that it was undone by hand, or that it is left as it is; of a call
+        that another made, `step` names it, as the report does.
 
         Args:
             run_id: The run.
             call_id: The call, as `pending` names it; empty for a step of a program.
             output: What its tool gave.
+            failed: Its tool failed and did nothing, and why. The model reads it, and a saga is
+                rolled back.
             step: The step of the call that halted, if it is one.
             value: With `step`: any JSON value, what the step gave.
             never_ran: Its tool was never entered, or the step never taken, so it is done again.
@@ -304,13 +308,13 @@ class Runs:
             NotHalted: The call's outcome is not unknown.
             AlreadyResolved: Somebody said otherwise.
             HaltTooYoung: The call may still be running.
-            ConfigError: Not exactly one of `output` and `never_ran` is given, or with `step` an
-                `output` or both of `value` and `never_ran`, or nobody knows how long the tool may
-                take.
+            ConfigError: Not exactly one thing is said of the call, or with `step` an `output` or
+                both of `value` and `never_ran`, or nobody knows how long the tool may take.
         """
         target = Target(run_id, call_id, session)
+        gave = output is not None or failed is not None or value is not None
         if compensated or left:
-            if compensated == left or never_ran or output is not None or value is not None:
+            if compensated == left or never_ran or gave:
                 raise ConfigError("a resolution says one thing: compensated or left, alone")
             verdict = "compensated" if compensated else "left"
             said = Said(by, reason)
@@ -318,7 +322,8 @@ class Runs:
                 self._opened(), target, said, verdict=verdict, step=step, evidence=evidence
             )
             return
-        if step and (output is not None or (never_ran and value is not None)):
+        other = output is not None or failed is not None
+        if step and (other or (never_ran and value is not None)):
             raise ConfigError("a step is resolved by either value=..., or never_ran=True")
         if not step and value is not None:
             raise ConfigError("value=... is what a step gave; a call gave output=...")
@@ -335,14 +340,15 @@ class Runs:
                 min_age=min_age,
             )
             return
-        if (output is None) != never_ran:
-            raise ConfigError("a resolution is either output=..., or never_ran=True")
+        if (output is not None) + (failed is not None) + never_ran != 1:
+            raise ConfigError("a resolution is output=..., failed=..., or never_ran=True")
         await tell_resolve(
             self._opened(),
             target,
             Said(by, reason),
             clock=self._clock,
             output=output,
+            failed=failed,
             evidence=evidence,
             min_age=min_age,
         )

@@ -2,6 +2,8 @@
 
 `batch_EFFECT_HOW_DATABASE` is an agent with three calls of an effect in one batch, which run in
 `parallel` or in `sequence`; `mixed_HOW_DATABASE` has one call of each effect, and a second turn.
+`saga_EFFECT_LEVEL_DATABASE` pays at four levels, and fails at one; `saga_batch_HOW_DATABASE` fails
+beside payments of all effects.
 """
 
 from __future__ import annotations
@@ -15,11 +17,22 @@ from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import cast
 
-from perdure import Agent, Approval, Call, Found, NeverRan, ToolDecision, before_tool_call, tool
-from perdure.loop import ModelRequest, ToolCallInfo
+from perdure import (
+    Agent,
+    Approval,
+    Call,
+    Compensation,
+    Found,
+    NeverRan,
+    ToolDecision,
+    ToolError,
+    before_tool_call,
+    tool,
+)
+from perdure.loop import ModelRequest, ToolCallInfo, invoke
 from perdure.testing import ScriptedModel, call, turn
 from perdure.testing.chaos_votes import chaos_keys
-from perdure.testing.scripted import Script
+from perdure.testing.scripted import Script, TurnLike
 from perdure.tools import AsyncTx, Effect, Tool, Transaction, Tx, wrap
 from perdure.tools.effect import EFFECTS
 from perdure.wire import FunctionCall, FunctionCallOutput, StreamEvent
@@ -153,6 +166,71 @@ def nested_held() -> Agent:
     return _agent([call("helper", {"task": "Help."}), "Done."], [helper])
 
 
+def paying(effect: Effect, name: str = "pay", database: str = "sqlite") -> Tool:
+    """A tool of an effect, with a compensator."""
+
+    async def refund(undo: Compensation) -> None:
+        await asyncio.sleep(0)
+
+    return wrap(acting(effect, name, database), compensator=refund)
+
+
+@tool(effect="idempotent")
+async def ship() -> str:
+    """Fail."""
+    await asyncio.sleep(0.002)
+    raise ToolError("nothing is left")
+
+
+def _level(
+    level: int, effect: Effect, fails: int, database: str
+) -> tuple[list[TurnLike], list[Tool]]:
+    """Pays, and lets the level below do the same; one of them fails then."""
+    script: list[TurnLike] = [call("pay", {"what": level})]
+    tools: list[Tool] = [paying(effect, database=database)]
+    if level < 3:
+        inner, its_tools = _level(level + 1, effect, fails, database)
+        name = f"level{level + 1}"
+        below = Agent(StrictModel(inner), name=name, tools=its_tools)
+        tools.append(below.as_tool(name, "Goes deeper."))
+        script.append(call(name, {"task": "Go on."}))
+    if level == fails:
+        tools.append(ship)
+        script.append(call("ship"))
+    return [*script, f"Level {level} is done."], tools
+
+
+def saga(effect: Effect, fails: str, database: str) -> Agent:
+    """Payments at three levels of sub-agents below the run; a call at one of the levels fails."""
+    script, tools = _level(0, effect, int(fails), database)
+    return _agent(script, tools)
+
+
+def saga_batch(how: str, database: str) -> Agent:
+    """A payment of each effect, then as many beside a call that fails."""
+    tools = [paying(effect, effect, database) for effect in EFFECTS]
+    calls = [call(effect, {"what": 5 - place}) for place, effect in enumerate(EFFECTS)]
+    script: Script = [turn(*calls), turn(*calls[:3], call("ship"), *calls[3:]), "Never."]
+    return _agent(script, [*tools, ship], how)
+
+
+def saga_nested() -> Agent:
+    """A tool that makes payments, which are undone after its own."""
+
+    @tool(effect="idempotent")
+    async def trip() -> str:
+        """Book a trip."""
+        first = await invoke("pay", {"what": 0})
+        second = await invoke("keep", {"what": 1})
+        return f"{first.output} {second.output}"
+
+    async def cancel_trip(undo: Compensation) -> None:
+        await asyncio.sleep(0)
+
+    tools = [wrap(trip, compensator=cancel_trip), paying("once"), paying("keyed", "keep"), ship]
+    return _agent([call("trip"), call("ship"), "Never."], tools)
+
+
 def reconciled() -> Agent:
     """Calls whose outcome is looked up, in a world that remembers what was done in it."""
     world = tempfile.mkdtemp(prefix="perdure-world-")
@@ -181,6 +259,10 @@ def __getattr__(name: str) -> Callable[[], Agent]:
     parts = name.split("_")
     if len(parts) == 4 and parts[0] == "batch":
         return functools.partial(batch, cast("Effect", parts[1]), parts[2], parts[3])
+    if len(parts) == 4 and parts[:2] == ["saga", "batch"]:
+        return functools.partial(saga_batch, parts[2], parts[3])
+    if len(parts) == 4 and parts[0] == "saga":
+        return functools.partial(saga, cast("Effect", parts[1]), parts[2], parts[3])
     if len(parts) == 3 and parts[0] == "mixed":
         return functools.partial(mixed, parts[1], parts[2])
     raise AttributeError(name)

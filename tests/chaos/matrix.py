@@ -47,9 +47,9 @@ def place(request: pytest.FixtureRequest) -> Generator[Place]:
     yield Place(name, f"{url}&schema={schema}")
 
 
-def plan_of(agent: str, place: Place) -> ChaosPlan:
+def plan_of(agent: str, place: Place, *, saga: bool = False) -> ChaosPlan:
     target = f"tests.chaos.agents:{agent}"
-    return ChaosPlan(agent=target, store=place.url, kill=True, workers=WORKERS)
+    return ChaosPlan(agent=target, saga=saga, store=place.url, kill=True, workers=WORKERS)
 
 
 def all_faults(tests: Chaos) -> list[Fault]:
@@ -80,6 +80,37 @@ def test_a_batch_of_all_effects(how: str, place: Place) -> None:
 def test_other_runs(agent: str, place: Place) -> None:
     with chaos(plan_of(agent, place)) as tests:
         tests.everywhere().check()
+
+
+@pytest.mark.parametrize(
+    ("effect", "level"), [("once", 0), ("once", 3), ("keyed", 3), ("transactional", 0)]
+)
+def test_a_saga_that_fails_at_a_level(effect: str, level: int, place: Place) -> None:
+    name = f"saga_{effect}_{level}_{place.database}"
+    with chaos(plan_of(name, place, saga=True)) as tests:
+        report = tests.everywhere()
+        report.check()
+        assert report.expected == "rolled_back"
+        if effect != "keyed":
+            assert report.most("pay") == 1
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_a_saga_that_fails_beside_calls_of_all_effects(how: str, place: Place) -> None:
+    with chaos(plan_of(f"saga_batch_{how}_{place.database}", place, saga=True)) as tests:
+        tests.everywhere().check()
+
+
+def test_a_saga_whose_tool_makes_calls(place: Place) -> None:
+    with chaos(plan_of("saga_nested", place, saga=True)) as tests:
+        tests.everywhere().check()
+
+
+def test_two_processes_of_a_saga_die_one_after_the_other(place: Place) -> None:
+    with chaos(plan_of(f"saga_once_3_{place.database}", place, saga=True)) as tests:
+        pairs = list(itertools.product(all_faults(tests), repeat=2))
+        random.Random("saga").shuffle(pairs)
+        tests.report(pairs[:PAIRS]).check()
 
 
 @pytest.mark.parametrize("agent", ["mixed_parallel", "held", "nested_held", "voted"])

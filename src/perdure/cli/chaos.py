@@ -31,6 +31,7 @@ class Unusable(click.ClickException):
     metavar="URL",
     help="Where runs are recorded; a SQLite file that is gone afterwards, unless given.",
 )
+@click.option("--saga", is_flag=True, help="Its runs are all or nothing.")
 @click.option("--kill", is_flag=True, help="Kill real processes, with SIGKILL.")
 @click.option(
     "--times",
@@ -54,7 +55,7 @@ class Unusable(click.ClickException):
     help="How many runs at once, with --kill.",
 )
 def chaos(
-    *, agent: str, said: str, url: str, kill: bool, times: int, every: int, workers: int
+    *, agent: str, said: str, saga: bool, url: str, kill: bool, times: int, every: int, workers: int
 ) -> int:
     """Run an agent against a crash at every write, and report what it survived.
 
@@ -69,7 +70,7 @@ def chaos(
         sys.path.insert(0, here)
     try:
         report = run_chaos(
-            agent, said, store=url, kill=kill, times=times, every=every, workers=workers
+            agent, said, saga=saga, store=url, kill=kill, times=times, every=every, workers=workers
         )
     except ConfigError as error:
         raise Unusable(one_line(str(error))) from error

@@ -299,7 +299,8 @@ def _says(told: Told | None) -> str:
         case Vote():
             return f"{told.call_id} {'approved' if told.approves else 'denied'}{who}, as a vote"
         case Resolve():
-            said = told.output if told.output is not None else "it never ran"
+            said = told.failed and f"it failed: {told.failed}"
+            said = said or told.output if told.output is not None else "it never ran"
             about = f"step {told.step!r} of {told.call_id}" if told.step else told.call_id
             return f"{about} resolved{who}: {said}"
         case Settle():

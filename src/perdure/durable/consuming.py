@@ -110,7 +110,9 @@ def _take(authority: Authority, message: Message, told: Told | None, taken: Take
         case Settle():
             return settle(authority.view, message, told, taken)
         case Late() if told.failure:
-            return _late_failure(authority.view, message, told, taken)
+            return _failed(authority, message, told, told.failure, taken)
+        case Resolve() if told.failed and authority.view.is_saga:
+            return _failed(authority, message, told, told.failed, taken)
         case _:
             answer = answer_of(authority, told, message.id)
             if isinstance(answer, str):
@@ -257,17 +259,24 @@ def _late(call: Call, told: Late, message: str) -> Answer | str:
     )
 
 
-def _late_failure(view: View, message: Message, told: Late, taken: Taken) -> str:
-    """A call of a saga failed, and its driver could not write it: the saga is tripped."""
+def _failed(
+    authority: Authority, message: Message, told: Late | Resolve, why: str, taken: Taken
+) -> str:
+    """A call of a saga failed, as its driver or somebody else says: the saga is tripped."""
+    view = authority.view
+    answer = answer_of(authority, told, message.id)
     call = view.calls.open.get(told.call_id)
-    why = "it has its output" if call is None else _late(call, told, message.id)
-    if isinstance(why, str) or call is None:
-        return str(why)
+    if isinstance(answer, str) or call is None:
+        return str(answer)
+    said = answer.provenance
+    evidence = said.evidence if said is not None else ""
     body: Json = {
-        "phase": "tripped",
+        "phase": "tripped" if view.saga.tripped is None else "failed",
         "call_id": call.call_id,
         "target": call.entry,
-        "cause": told.failure,
+        "cause": why if isinstance(told, Late) else f"{call.call.name} failed: {why}",
+        "perdure:who": told.who,
+        "perdure:evidence": Raw(evidence.encode()) if evidence else "",
     }
     taken.drafts.append(Draft("perdure:saga", _named(message, body)))
     return ""

@@ -69,6 +69,8 @@ class Resolve(_Told, frozen=True, kw_only=True, omit_defaults=True, tag="resolve
     """The step of the call that it is about; `dispatch` is then the entry of its start."""
     output: str | None = None
     """What the tool gave, or the JSON that the step gave; None if it never ran."""
+    failed: str = ""
+    """Why the tool failed, and did nothing; `output` says so to the model."""
     evidence: str = ""
     """JSON text: what the word rests on."""
     min_age: float = 0.0

@@ -49,6 +49,7 @@ from perdure.errors import (
     NotHeld,
     RunError,
     RunFinished,
+    ToolError,
     WrongAnswer,
 )
 from perdure.log import Call, Session, Store, View, go_on
@@ -56,7 +57,7 @@ from perdure.log.context import item_of
 from perdure.log.entries import ItemEntry
 from perdure.log.header import PROGRAM
 from perdure.log.timestamps import wall_of
-from perdure.tools import arguments_digest, parse_arguments
+from perdure.tools import arguments_digest, error_result, parse_arguments
 from perdure.tools.result import json_text
 from perdure.wire import FunctionCallOutput
 
@@ -132,6 +133,7 @@ async def tell_resolve(
     *,
     clock: Clock,
     output: str | None = None,
+    failed: str | None = None,
     evidence: object = None,
     min_age: float | None = None,
 ) -> None:
@@ -142,7 +144,8 @@ async def tell_resolve(
         target: The call.
         said: Who says so, and why.
         clock: What the age is read from.
-        output: What the tool gave; None to say that it never ran.
+        output: What the tool gave; None to say that it never ran, unless it failed.
+        failed: Why it failed, and did nothing.
         evidence: Any JSON value: what the word rests on.
         min_age: For a call that never ran: seconds after which its tool has ended for certain. What
             its timeout says needs no word.
@@ -158,6 +161,8 @@ async def tell_resolve(
     """
     session, view = await _open(store, target)
     age = _age(min_age)
+    if failed is not None:
+        output = error_text(failed)
     call = view.calls.open.get(target.call_id)
     if call is None:
         if _resolved_alike(view, target, output):
@@ -173,6 +178,7 @@ async def tell_resolve(
         call_id=target.call_id,
         dispatch=dispatch_of(call),
         output=output,
+        failed=failed or ("it failed" if failed is not None else ""),
         evidence=json_text(evidence) if evidence is not None else "",
         min_age=age,
     )
@@ -445,6 +451,11 @@ def _resolved_alike(view: View, target: Target, output: str | None) -> bool:
     if output != recorded:
         raise AlreadyResolved(target.run_id, target.call_id, recorded)
     return True
+
+
+def error_text(why: str) -> str:
+    """What the model reads of a failure that somebody tells."""
+    return str(error_result(ToolError(why or "it failed")).output)
 
 
 def _age(min_age: float | None) -> float:

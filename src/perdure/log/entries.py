@@ -427,6 +427,8 @@ class SagaEntry(Entry, frozen=True, kw_only=True, tag="perdure:saga"):
     """The call's item."""
     session: str = ""
     """Of a halt: the session that has the call."""
+    step: str = ""
+    """Of a halt: the step of the call, if it is a call that its tool made."""
     cause: str = ""
     output: Raw = Raw(b"")
     """What the tool of a failed call gave, if a hook made the failure."""

@@ -39,12 +39,15 @@ class View:
         elsewhere: Elsewhere = nowhere,
         halts: bool = False,
         is_program: bool = False,
+        is_saga: bool = False,
     ) -> None:
         self._own = not base
         self._base = base
         self._halts = halts
         self.is_program = is_program
         """It is the run of a program, whose steps and waits belong to no call."""
+        self.is_saga = is_saga
+        """It is all or nothing."""
         self._entries: list[AnyEntry] = []
         self._context = ContextFold()
         self._tail = TailFold()

@@ -167,6 +167,7 @@ class Session:
             elsewhere=self.dispatches_of,
             halts=self.header.run is not None,
             is_program=self.header.is_program,
+            is_saga=self.header.is_saga,
         )
 
     def at(self, leaf: str | None = None) -> View:

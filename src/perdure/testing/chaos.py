@@ -59,6 +59,7 @@ class ChaosPlan:
     Attributes:
         agent: The agent, or `module:name` of one or of a function that makes one.
         input: What its runs are to do.
+        saga: Its runs are all or nothing.
         store: The URL of a store; a SQLite file that is gone afterwards if empty.
         kill: Kill real processes. The agent must be named by `module:name`.
         times: How many processes of a run die, one after the other, each at the same write.
@@ -69,6 +70,7 @@ class ChaosPlan:
 
     agent: Agent[object] | str
     input: str = "Go."
+    saga: bool = False
     store: str = ""
     kill: bool = False
     times: int = 1
@@ -81,6 +83,7 @@ def run_chaos(
     agent: Agent[OutputT] | str,
     input: str = "Go.",  # noqa: A002 - the natural word
     *,
+    saga: bool = False,
     store: str = "",
     kill: bool = False,
     times: int = 1,
@@ -97,6 +100,7 @@ def run_chaos(
     plan = ChaosPlan(
         agent=agent if isinstance(agent, str) else cast("Agent[object]", agent),
         input=input,
+        saga=saga,
         store=store,
         kill=kill,
         times=times,
@@ -219,6 +223,7 @@ class Chaos:
             final=final.outputs,
             commits=self._commits.of_run(run),
             faults=(*broken, *final.faults),
+            nested=final.nested,
             rewrites=self._rewrites,
         )
         return judge(evidence, died=died, expected=expected, session=final.session)
@@ -308,6 +313,7 @@ def _lives(
                 ledger=str(ledger.directory),
                 run=run,
                 input=plan.input,
+                saga=plan.saga,
                 life=life,
                 table=table,
                 path=tuple(sys.path),
@@ -326,7 +332,13 @@ def _simulated(
     def lives(run: str, life: int, fault: Fault | None) -> Reply:
         def work(faults: Faults) -> Awaitable[str]:
             told = Life(
-                run=run, input=plan.input, number=life, ledger=ledger, faults=faults, table=table
+                run=run,
+                input=plan.input,
+                saga=plan.saga,
+                number=life,
+                ledger=ledger,
+                faults=faults,
+                table=table,
             )
             return live(agent, store, told)
 

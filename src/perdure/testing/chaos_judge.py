@@ -6,11 +6,15 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+import msgspec
+
 from perdure.durable import find_run
+from perdure.durable.sagas.rollback import OF_ROLLBACK
 from perdure.errors import NoRun
 from perdure.log import Filters, Reading, Store, read_lines
 from perdure.log.context import item_of
-from perdure.log.entries import ItemEntry
+from perdure.log.entries import CustomEntry, ItemEntry
+from perdure.testing import chaos_sagas
 from perdure.testing.chaos_ledger import Line
 from perdure.testing.chaos_life import FIRED
 from perdure.testing.chaos_report import Firings, Trial
@@ -45,6 +49,7 @@ class Evidence:
         final: Those that stand at the end.
         commits: How often each transactional call committed.
         faults: What is wrong with the log itself.
+        nested: The calls that tools made, which have no outputs.
         rewrites: Something of the agent's may change what tools give.
         raced: Others went on with the run while its caller was told.
     """
@@ -55,6 +60,7 @@ class Evidence:
     final: Mapping[str, str]
     commits: Counter[str]
     faults: tuple[str, ...] = ()
+    nested: frozenset[str] = frozenset()
     rewrites: bool = False
     raced: bool = False
 
@@ -68,6 +74,7 @@ def judge(evidence: Evidence, *, died: Sequence[str], expected: str, session: st
         *_of_status(status, expected),
         *(() if evidence.raced else _of_record(told)),
         *(one for firing in firings for one in _of_firing(evidence, firing)),
+        *chaos_sagas.faults_of(evidence.lines, status),
         *evidence.faults,
     ]
     return Trial(
@@ -98,7 +105,8 @@ def _firings(evidence: Evidence) -> Iterator[Firings]:
     by_call: dict[str, list[Line]] = {}
     for line in evidence.lines:
         if line.phase == "entered":
-            by_call.setdefault(line.call_id, []).append(line)
+            nested = line.call_id in evidence.nested  # a tool makes it again under another id
+            by_call.setdefault(line.key if nested else line.call_id, []).append(line)
     for call_id, lines in by_call.items():
         transactional = lines[0].effect == "transactional"
         yield Firings(
@@ -133,7 +141,7 @@ def _of_firing(evidence: Evidence, firing: Firings) -> Iterator[str]:
             yield f"{name} was entered under the keys {sorted(firing.keys)}"
         case "transactional" if firing.fired > 1 or (
             firing.fired == 0
-            and firing.call_id in evidence.final
+            and evidence.final.get(firing.call_id, OF_ROLLBACK.ran) != OF_ROLLBACK.ran
             and not _raised(evidence, firing.call_id)
         ):
             yield f"{name} committed {firing.fired} times"
@@ -147,7 +155,7 @@ def _raised(evidence: Evidence, call_id: str) -> bool:
 
 def _lost(evidence: Evidence, told: Sequence[Line]) -> Iterator[str]:
     entered = {line.call_id for line in evidence.lines if line.phase == "entered"}
-    for call_id in sorted(entered - evidence.final.keys()):
+    for call_id in sorted(entered - evidence.final.keys() - evidence.nested):
         yield f"call {call_id!r} was entered and has no output"
     for call_id, output in evidence.final.items():
         if call_id in entered and not _is_real(evidence, call_id, output):
@@ -170,7 +178,7 @@ def _is_real(evidence: Evidence, call_id: str, output: str) -> bool:
     if any(line.phase == "raised" for line in own):
         return True
     given = [line.output or "" for line in own if line.phase == "left"]
-    return output in given or (output == FIRED and not given)
+    return output in given or (output == FIRED and not given) or output == OF_ROLLBACK.ran
 
 
 # --- reading the log ----------------------------------------------------------------------------
@@ -184,6 +192,8 @@ class Record:
     outputs: Mapping[str, str]
     """The first output of each call, behind the calls of the sub-agents around it."""
     faults: tuple[str, ...] = ()
+    nested: frozenset[str] = frozenset()
+    """The calls that tools made, likewise."""
 
 
 async def read_record(store: Store, run: str) -> Record:
@@ -206,7 +216,18 @@ async def read_record(store: Store, run: str) -> Record:
         faults += [f"the log of {name} is broken: {fault.reason}" for fault in reading.faults]
         for call_id, output in _outputs(reading):
             outputs.setdefault("/".join((*paths.get(name, ()), call_id)), output)
-    return Record(root, outputs, tuple(faults))
+    nested = (
+        "/".join((*paths.get(name, ()), call_id))
+        for name, reading in readings.items()
+        for call_id in _nested(reading)
+    )
+    return Record(root, outputs, tuple(faults), frozenset(nested))
+
+
+def _nested(reading: Reading) -> Iterator[str]:
+    for entry in reading.session.entries:
+        if isinstance(entry, CustomEntry) and entry.ns == "perdure:nested_call":
+            yield str(msgspec.json.decode(entry.data, type=dict[str, object]).get("call_id"))
 
 
 def _outputs(reading: Reading) -> Iterator[tuple[str, str]]:

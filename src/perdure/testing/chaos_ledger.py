@@ -15,7 +15,9 @@ from msgspec import Struct
 
 from perdure.log.store import Fence, Lease
 
-Phase: TypeAlias = Literal["entered", "left", "raised", "told", "lease", "writes"]
+Phase: TypeAlias = Literal[
+    "entered", "left", "raised", "undoing", "undone", "told", "lease", "writes"
+]
 
 
 class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -23,8 +25,9 @@ class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         run: The run.
-        phase: A tool was `entered`, `left` or `raised`; a caller was `told` of a status; a `lease`
-            was taken; a process counted its `writes`.
+        phase: A tool was `entered`, `left` or `raised`; a compensator was `undoing` what a call
+            did, and it is `undone`; a caller was `told` of a status; a `lease` was taken; a process
+            counted its `writes`.
         life: Which process of the run, from 0.
         tool: The tool's name.
         effect: Its effect for this call.
@@ -34,6 +37,7 @@ class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
         status: What the run's caller was told.
         recorded: How the run stood by its record when its caller was told.
         vouched: The tool has a reconciler, which knows whether an attempt took effect.
+        undoable: The tool has a compensator.
         lease: The lease.
         writes: What a process wrote, in order.
     """
@@ -49,6 +53,7 @@ class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
     status: str = ""
     recorded: str = ""
     vouched: bool = False
+    undoable: bool = False
     lease: tuple[str, int, str, str] | None = None
     writes: tuple[str, ...] = ()
 

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import contextvars
 import dataclasses
+import functools
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import cast
 
 import msgspec
 
 from perdure.agent import Agent
+from perdure.durable import Undone
 from perdure.durable.children import AgentTool
-from perdure.errors import RunError, RunFailed
+from perdure.errors import RunError, RunFailed, SagaRolledBack
 from perdure.log.store import Store
 from perdure.loop import PendingCall
 from perdure.prompts import Input
@@ -28,6 +30,8 @@ from perdure.testing.chaos_votes import chaos_keys, vote, without_keys
 from perdure.tools import (
     AsyncTx,
     Call,
+    Compensation,
+    Compensator,
     Tool,
     ToolResult,
     Transaction,
@@ -36,7 +40,8 @@ from perdure.tools import (
     as_tool,
     wrap,
 )
-from perdure.tools.tool import reconciler_of
+from perdure.tools.compensation import call_compensator
+from perdure.tools.tool import compensator_of, reconciler_of
 from perdure.wire import text_of
 
 ROUNDS = 12
@@ -55,6 +60,7 @@ class Life:
     Attributes:
         run: The run's id.
         input: Its input.
+        saga: It is all or nothing.
         number: Which life of the run it is, from 0.
         ledger: Where it writes what really happens.
         faults: Where it dies.
@@ -67,6 +73,7 @@ class Life:
     ledger: EffectLedger
     faults: Faults
     table: str = ""
+    saga: bool = False
 
 
 async def live(agent: Agent[object], store: Store, life: Life) -> str:
@@ -96,12 +103,14 @@ async def _asked(agent: Agent[object], runs: Runs, life: Life) -> str:
     """Ask for the run; its status, as its caller learns it."""
     text, recorded = "", ""
     try:
-        result = await agent.run(life.input, run_id=life.run)
+        result = await agent.run(life.input, run_id=life.run, saga=life.saga)
         status, text = str(result.status), result.text
         recorded = (await runs.get(life.run)).status
     except Exception as error:  # noqa: BLE001 - whatever else it is, it is no status
         cause = cause_of(error)
-        status = "failed" if cause is not None else f"{type(error).__name__}: {error}"
+        undone = isinstance(cast("object", error), SagaRolledBack)
+        failed = "rolled_back" if undone else "failed"
+        status = failed if cause is not None else f"{type(error).__name__}: {error}"
         text = str(cause or "")
     await life.faults.breathe()
     life.ledger.write(
@@ -128,11 +137,21 @@ def cause_of(error: Exception) -> BaseException | None:
 async def _answer_all(runs: Runs, life: Life) -> bool:
     """Answer every call that waits; whether any took an answer."""
     answered = False
-    for call in (await runs.get(life.run)).pending:
+    state = await runs.get(life.run)
+    for call in state.pending:
         try:
             answered = await _answer(runs, life, call) or answered
         except RunError:
             continue  # somebody said so before, in an earlier life
+    for undone in state.report.unknown if state.report is not None else ():
+        try:
+            if undone.step:
+                await _undo_by_hand(runs, life, undone)
+            else:
+                await _resolve(runs, life, undone.call_id, undone.session, undone.path)
+            answered = True
+        except RunError:
+            continue
     return answered
 
 
@@ -144,17 +163,41 @@ async def _answer(runs: Runs, life: Life, call: PendingCall) -> bool:
         case "held":
             await runs.approve(life.run, name, session=call.session, by="chaos")
         case "aborted" | "unknown":
-            place = "/".join((*call.path, name))
-            fired, output = what_happened(life.ledger.lines(life.run), place)
-            if fired:
-                await runs.resolve(life.run, name, session=call.session, output=output, by="chaos")
-            else:
-                await runs.resolve(
-                    life.run, name, session=call.session, never_ran=True, min_age=0, by="chaos"
-                )
+            await _resolve(runs, life, name, call.session, call.path)
         case _:
             return False
     return True
+
+
+async def _undo_by_hand(runs: Runs, life: Life, undone: Undone) -> None:
+    """Undo what a call that a tool made may have done, and say so."""
+    await runs.resolve(
+        life.run,
+        undone.call_id,
+        session=undone.session,
+        step=undone.step,
+        compensated=True,
+        by="chaos",
+    )
+    for line in life.ledger.lines(life.run):
+        if line.phase == "entered" and line.key.endswith(f"/{undone.step}"):
+            life.ledger.write(msgspec.structs.replace(line, phase="undoing", life=life.number))
+            life.ledger.write(msgspec.structs.replace(line, phase="undone", life=life.number))
+
+
+async def _resolve(runs: Runs, life: Life, call_id: str, session: str, path: Sequence[str]) -> None:
+    """Say what really came of a call."""
+    place = "/".join((*path, call_id))
+    lines = [line for line in life.ledger.lines(life.run) if line.call_id == place]
+    fired, output = what_happened(tuple(lines), place)
+    if life.saga and lines and lines[-1].phase == "raised":
+        await runs.resolve(life.run, call_id, session=session, failed=output, by="chaos")
+    elif fired:
+        await runs.resolve(life.run, call_id, session=session, output=output, by="chaos")
+    else:
+        await runs.resolve(
+            life.run, call_id, session=session, never_ran=True, min_age=0, by="chaos"
+        )
 
 
 def what_happened(lines: tuple[Line, ...], call_id: str) -> tuple[bool, str]:
@@ -219,6 +262,7 @@ def _watched_tool(tool: Tool, life: Life) -> Tool:
             call_id="/".join((*_path.get(), call.id)),
             key=call.idempotency_key,
             vouched=reconciler_of(tool) is not None,
+            undoable=compensator_of(tool) is not None,
         )
         await life.faults.around(f"enter {call.name}", _writing(life, line))
         try:
@@ -236,7 +280,28 @@ def _watched_tool(tool: Tool, life: Life) -> Tool:
         await life.faults.around(f"leave {call.name}", _writing(life, left))
         return result
 
-    return wrap(tool, execute=execute, approval=without_keys(approval_of(tool)))
+    compensator = compensator_of(tool)
+    undo = _watched_compensator(compensator, life) if compensator is not None else None
+    approval = without_keys(approval_of(tool))
+    return wrap(tool, execute=execute, approval=approval, compensator=undo)
+
+
+def _watched_compensator(compensator: Compensator, life: Life) -> Compensator:
+    async def undo(compensation: Compensation) -> None:
+        line = Line(
+            run=life.run,
+            phase="undoing",
+            life=life.number,
+            tool=compensation.tool,
+            call_id=compensation.call_id,
+            key=compensation.idempotency_key,
+        )
+        await life.faults.around(f"undo {compensation.tool}", _writing(life, line))
+        await call_compensator(functools.partial(compensator, compensation))
+        undone = msgspec.structs.replace(line, phase="undone")
+        await life.faults.around(f"undid {compensation.tool}", _writing(life, undone))
+
+    return undo
 
 
 def _writing(life: Life, line: Line) -> Callable[[], Awaitable[None]]:

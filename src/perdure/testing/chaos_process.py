@@ -42,6 +42,7 @@ class Order(Struct, frozen=True, kw_only=True, omit_defaults=True):
     run: str
     input: str
     life: int
+    saga: bool = False
     table: str = ""
     path: tuple[str, ...] = ()
     """Where modules are looked for."""
@@ -203,6 +204,7 @@ async def _life(order: Order, agent: Agent[object]) -> None:
     life = Life(
         run=order.run,
         input=order.input,
+        saga=order.saga,
         number=order.life,
         ledger=EffectLedger(order.ledger),
         faults=Faults(fault, die),

@@ -122,7 +122,7 @@ def _judge(view: View, call: Call, tool: Tool | None, *, known: bool) -> tuple[V
     if call.suspended:
         steps = _steps_taken(view, call)
         return ("uncompensated", f"it waits, after {steps}") if steps else ("skip", "it waits")
-    return _judge_unknown(call, tool)
+    return _judge_unknown(view, call, tool)
 
 
 def _undone_by(tool: Tool | None) -> tuple[Verdict, str]:
@@ -131,27 +131,30 @@ def _undone_by(tool: Tool | None) -> tuple[Verdict, str]:
     return ("compensate", "") if compensator_of(tool) else ("uncompensated", NO_COMPENSATOR)
 
 
-def _judge_unknown(call: Call, tool: Tool | None) -> tuple[Verdict, str]:
+def _judge_unknown(view: View, call: Call, tool: Tool | None) -> tuple[Verdict, str]:
     again = run_again(call, tool)
     if again.output is not None:
         return "unknown", NO_TOOL if tool is None else again.reason
-    if tool is None or compensator_of(tool) is None:
+    steps = view.work.of(call.entry).steps.items()
+    cut = any(name.startswith(INVOKED) and step.is_open for name, step in steps)
+    if (tool is None or compensator_of(tool) is None) and not cut:
         return "uncompensated", f"it may have run, and {NO_COMPENSATOR}"
     return "forward", again.reason
 
 
 def _steps_taken(view: View, call: Call) -> str:
-    """The steps of a call that took effect, and that nothing undoes."""
+    """The steps of a call that took effect, or may have, and that nothing undoes."""
     steps = view.work.of(call.entry).steps.items()
     taken = [
         repr(name)
         for name, step in steps
-        if step.end is not None
-        and not step.end.error
-        and step.end.effect != "none"
-        and not name.startswith(INVOKED)
+        if not name.startswith(INVOKED) and (step.is_open or _took_effect(step.end))
     ]
     return ", ".join(taken)
+
+
+def _took_effect(end: StepEntry | None) -> bool:
+    return end is not None and not end.error and end.effect != "none"
 
 
 def _output(branch: Branch, view: View, call: Call) -> FunctionCallOutput | None:
@@ -171,27 +174,29 @@ def _output(branch: Branch, view: View, call: Call) -> FunctionCallOutput | None
 
 
 def _of_steps(branch: Branch, view: View, call: Call) -> Iterator[Undo]:
-    ends = [
-        (branch.session.place(step.end.id), step.end)
+    if call.entry in view.saga.never_ran:
+        return
+    told = [
+        (branch.session.place(last.id), last)
         for name, step in view.work.of(call.entry).steps.items()
-        if name.startswith(INVOKED) and step.end is not None and not step.end.error
+        if name.startswith(INVOKED) and (last := step.end or step.start) and not last.error
     ]
-    for _, end in sorted(ends, key=lambda one: one[0], reverse=True):
-        yield _of_step(branch, call, end)
+    for _, last in sorted(told, key=lambda one: one[0], reverse=True):
+        yield _of_step(branch, call, last)
 
 
 def _of_step(branch: Branch, call: Call, end: StepEntry) -> Undo:
     name = end.name.removeprefix(INVOKED).rpartition("/")[0]
     tool = branch.tools.get(name)
     verdict, reason = _undone_by(tool)
-    if end.effect == "none":
+    if end.phase == "start":
+        verdict, reason = "unknown", "it may have run, and what it gave is not known"
+    elif end.effect == "none":
         verdict, reason = "skip", ""
     elif tool is not None and is_subsession(tool):
         verdict, reason = "skip", "its agent's work is undone"
     elif verdict == "compensate" and not end.arguments:
         verdict, reason = "uncompensated", "nobody recorded its arguments"
-    item: object = msgspec.json.decode(bytes(end.result))
-    output = item if isinstance(item, str) else _step_output(end)
     return Undo(
         verdict=verdict,
         reason=reason,
@@ -201,12 +206,17 @@ def _of_step(branch: Branch, call: Call, end: StepEntry) -> Undo:
         step=end.name,
         tool=tool,
         arguments=end.arguments,
-        output=output,
+        output=_step_output(end),
         key=f"{call.key}/{end.name}/{KEY}",
     )
 
 
 def _step_output(end: StepEntry) -> str | tuple[Part, ...]:
+    if end.phase == "start":
+        return ""
+    given: object = msgspec.json.decode(bytes(end.result))
+    if isinstance(given, str):  # somebody said what it gave
+        return given
     item = decode_item(bytes(end.result))
     return item.output if isinstance(item, FunctionCallOutput) else ""
 

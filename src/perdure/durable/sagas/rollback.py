@@ -131,7 +131,7 @@ async def _halt(rollback: _Rollback, undo: Undo) -> Rested | None:
     """Ask the reconcilers; what they do not know waits for a person."""
     branch, recording = undo.branch, rollback.recording
     authority = Authority(view=branch.view, now=rollback.driven.clock.wall())
-    found = await reconcile(authority, branch.tools)
+    found = {} if undo.step else await reconcile(authority, branch.tools)
     if found:
         never_ran = [_never_ran(branch, one) for one in found.values() if one.output is None]
         if never_ran:
@@ -147,6 +147,7 @@ async def _halt(rollback: _Rollback, undo: Undo) -> Rested | None:
             call_id=undo.call.call_id,
             target=undo.call.entry,
             session=branch.session.id,
+            step=undo.step,
             cause=undo.reason,
             report=_report(rollback),
         )

@@ -79,5 +79,5 @@ def stopped_at(view: View, done: Done) -> str:
     undoing, halted = view.saga.of(done), view.saga.halted
     if undoing.last is not None and undoing.error and not undoing.is_over:
         return undoing.last.id
-    at = halted is not None and (halted.session, halted.target) == (done.session, done.target)
-    return halted.id if at and halted is not None else ""
+    at = Done(halted.session, halted.target, halted.step) if halted is not None else None
+    return halted.id if halted is not None and at == done else ""

@@ -101,6 +101,7 @@ if TYPE_CHECKING:
         wrap_tool_call as wrap_tool_call,
     )
     from perdure.middleware import (
+        Budget as Budget,
         Cost as Cost,
         Meter as Meter,
         RateLimit as RateLimit,
@@ -171,6 +172,7 @@ _HOMES = {
     "Answer": "perdure.loop",
     "Approval": "perdure.tools",
     "Ballot": "perdure.durable",
+    "Budget": "perdure.middleware",
     "Call": "perdure.tools",
     "Compensation": "perdure.tools",
     "CompensationFailed": "perdure.errors",
@@ -284,6 +286,7 @@ __all__ = [
     "Answer",
     "Approval",
     "Ballot",
+    "Budget",
     "Call",
     "ConfigError",
     "Cost",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Generic, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Generic, Self, TypeVar, cast, overload
 
 import msgspec
 
@@ -42,6 +43,8 @@ from perdure.loop import (
     resolve_tools,
     visible_to_model,
 )
+from perdure.loop.account import NOTHING, Account, Spent
+from perdure.loop.config import NO_LIMITS
 from perdure.loop.model import check as check_model
 from perdure.models import Resolved, resolve
 from perdure.models.capabilities import of_client, of_scheme
@@ -68,6 +71,7 @@ if TYPE_CHECKING:
     from perdure.durable import OnReminder
     from perdure.log import Recording, Store
     from perdure.log.environment import EnvSource
+    from perdure.middleware.budget import Budget
     from perdure.stores.kept import KeptStores
 
 NewT = TypeVar("NewT")
@@ -110,6 +114,8 @@ class Agent(Generic[OutputT]):
         max_turns: How many turns a run may take; None for no limit.
         max_seconds: How long a run may take; None for no limit. A run that has an id is charged
             for what it is driven, not for what it waits; a turn that began is not cut short.
+        budget: What a run may take, in tokens and money as well. `max_turns` and `max_seconds` are
+            short for those of a budget.
         max_parallel: How many tools of one batch run at once.
         sequential: Run every batch one call at a time.
         tool_provider: Gives the tools of each turn in place of `tools`.
@@ -150,6 +156,7 @@ class Agent(Generic[OutputT]):
     output: type[OutputT] | Output[OutputT] | None = None
     max_turns: int | None = DEFAULT_MAX_TURNS
     max_seconds: float | None = None
+    budget: Budget | None = None
     max_parallel: int = DEFAULT_MAX_PARALLEL
     sequential: bool = False
     tool_provider: ToolProvider | None = None
@@ -189,6 +196,7 @@ class Agent(Generic[OutputT]):
         if not (isinstance(instructions, str) or callable(instructions)):
             raise ConfigError(f"Agent(instructions=...) got {instructions!r}")
         self._check_env()
+        self._check_budget()
         tools: list[Tool] = [as_tool(thing) for thing in self.tools]
         by_name: list[Tool] = sorted(tools, key=lambda tool: tool.name)
         object.__setattr__(self, "_tools", tuple(ToolSet(by_name)))
@@ -214,6 +222,7 @@ class Agent(Generic[OutputT]):
         saga: bool = False,
         wait: bool = True,
         trigger: Trigger | None = None,
+        budget: Budget | None = None,
     ) -> RunResult[OutputT]:
         """Run to the end.
 
@@ -230,6 +239,7 @@ class Agent(Generic[OutputT]):
                 compensators of its tools, through all sub-agents, the last first.
             wait: With an id: wait while another process drives the run; else it is refused.
             trigger: What caused it.
+            budget: What this run may take, over the agent's own.
 
         Raises:
             RunFailed: The run ended in error; the error carries what it had done.
@@ -241,6 +251,9 @@ class Agent(Generic[OutputT]):
             LogError: The store refuses.
         """
         items = prompt_items(input)
+        if budget is not None:
+            agent = self._budgeted(budget)
+            return await agent.run(items, run_id=run_id, wait=wait, trigger=trigger)
         if run_id is not None:
             return await self._run_by_id(items, run_id, trigger, saga=saga, wait=wait)
         _refuse_saga(saga=saga)
@@ -259,6 +272,7 @@ class Agent(Generic[OutputT]):
         saga: bool = False,
         wait: bool = True,
         trigger: Trigger | None = None,
+        budget: Budget | None = None,
     ) -> RunResult[OutputT]:
         """`run`, for scripts. Ctrl-C aborts the run and raises KeyboardInterrupt.
 
@@ -266,7 +280,9 @@ class Agent(Generic[OutputT]):
             InsideEventLoop: An event loop is running in this thread; await `run` instead.
         """
         return background.run_sync(
-            lambda: self.run(input, run_id=run_id, saga=saga, wait=wait, trigger=trigger),
+            lambda: self.run(
+                input, run_id=run_id, saga=saga, wait=wait, trigger=trigger, budget=budget
+            ),
             name="Agent.run_sync",
             instead="Agent.run",
         )
@@ -278,6 +294,7 @@ class Agent(Generic[OutputT]):
         run_id: str | None = None,
         saga: bool = False,
         trigger: Trigger | None = None,
+        budget: Budget | None = None,
     ) -> RunStream[OutputT]:
         """Run, and show what happens: `async with agent.stream("Hello") as stream: ...`.
 
@@ -295,8 +312,11 @@ class Agent(Generic[OutputT]):
             run_id: What it is called in the store; see `run`.
             saga: With an id: all or nothing; see `run`.
             trigger: What caused it.
+            budget: What this run may take, over the agent's own.
         """
         items = prompt_items(input)
+        if budget is not None:
+            return self._budgeted(budget).stream(items, run_id=run_id, trigger=trigger)
         if run_id is not None:
             return self._stream_by_id(items, run_id, trigger, saga=saga)
         _refuse_saga(saga=saga)
@@ -400,6 +420,7 @@ class Agent(Generic[OutputT]):
         pending: Sequence[PendingCall] = (),
         recording: Recording | None = None,
         limits: Limits | None = None,
+        account: Account | None = None,
     ) -> DriveHandle:
         """Start a drive over a transcript that somebody else keeps; see `perdure.loop.begin`.
 
@@ -410,10 +431,11 @@ class Agent(Generic[OutputT]):
         """
         await check_model(self._resolved.model)
         config = self._config(await self._instructions())
+        config = self._charged(config, account or self.account(), limits)
         if recording is not None:
             config = _recorded(config, recording)
-            if limits is not None:
-                config = dataclasses.replace(config, left=limits)
+            if config.account is not None and config.account.is_limited:
+                recording.recorder.spend.reserves = True
             recording.host = recording.host if self.env is None else self.env
             await recording.ask_environment()
             recording.recorder.use(request_settings(config, await resolve_tools(config)))
@@ -431,6 +453,27 @@ class Agent(Generic[OutputT]):
             trigger=trigger,
             pending=pending,
         )
+
+    @property
+    def limits(self) -> Limits:
+        """What a run may take."""
+        if self.budget is None:
+            return Limits(self.max_turns, self.max_seconds)
+        return self.budget.limits(turns=self.max_turns, seconds=self.max_seconds)
+
+    def account(self, parent: Account | None = None, *, spent: Spent = NOTHING) -> Account:
+        """An account with the limits of this agent, for one drive.
+
+        Args:
+            parent: That of whoever started the run.
+            spent: What the record says was spent before.
+
+        Raises:
+            ConfigError: Money is limited, and there are no prices.
+        """
+        if self.budget is None:
+            return Account(parent)
+        return self.budget.account(parent, spent=spent, clock=self.clock)
 
     async def tools_now(self) -> ToolSet:
         """The tools of the moment: what the provider gives, else the agent's own."""
@@ -477,6 +520,22 @@ class Agent(Generic[OutputT]):
 
         return RunStream(start, plan=self._plan, events=events)
 
+    def _charged(self, config: Config, account: Account, limits: Limits | None) -> Config:
+        """A config whose requests are charged to an account.
+
+        Raises:
+            ConfigError: Money is limited, and nobody knows what the model costs.
+        """
+        account.check(config.model_name or config.settings.model or "")
+        left = limits or NO_LIMITS
+        seconds = config.max_seconds if left.seconds is None else left.seconds
+        if seconds is not None:
+            clock = self.clock
+            account.end_at(
+                clock, clock.monotonic() + seconds, seconds=config.max_seconds or seconds
+            )
+        return dataclasses.replace(config, account=account, left=left)
+
     async def _begin(
         self,
         items: tuple[Item | Hidden, ...],
@@ -493,6 +552,27 @@ class Agent(Generic[OutputT]):
             return self.instructions
         said = self.instructions()
         return await said if inspect.isawaitable(said) else said
+
+    def _check_budget(self) -> None:
+        budget = self.budget
+        if budget is None:
+            return
+        if not hasattr(budget, "account"):
+            raise ConfigError(f"Agent(budget=...) is a perdure.Budget, got {budget!r}")
+        if budget.turns is not None and self.max_turns not in (None, DEFAULT_MAX_TURNS):
+            raise ConfigError("give max_turns or Budget(turns=...), not both")
+        if budget.seconds is not None and self.max_seconds is not None:
+            raise ConfigError("give max_seconds or Budget(seconds=...), not both")
+
+    def _budgeted(self, budget: Budget | None) -> Self:
+        """This agent for a run that has a budget of its own."""
+        if budget is None:
+            return self
+        if self.store:
+            _ = self._kept  # the copy uses the stores that this one opened
+        made = copy.copy(self)
+        object.__setattr__(made, "budget", budget.over(self.budget))
+        return made
 
     def _check_env(self) -> None:
         if self.env is not None and not callable(self.env):
@@ -555,8 +635,8 @@ class Agent(Generic[OutputT]):
             instructions=instructions,
             tools=self._tools,
             settings=_with_sealed_reasoning(self.settings),
-            max_turns=self.max_turns,
-            max_seconds=self.max_seconds,
+            max_turns=self.limits.turns,
+            max_seconds=self.limits.seconds,
             max_parallel=self.max_parallel,
             sequential=self.sequential,
             tool_provider=self.tool_provider,

@@ -29,6 +29,8 @@ from perdure.loop import (
     Trigger,
     visible_to_model,
 )
+from perdure.loop.account import NOTHING, Account, Spent
+from perdure.loop.config import NO_LIMITS
 from perdure.result import RunResult, Status
 from perdure.tools import KeySource, ToolSet
 from perdure.tools.records import type_hints
@@ -159,14 +161,14 @@ class Program(Generic[T]):
     # --- as the driver sees it -----------------------------------------------------------------
 
     @property
-    def max_turns(self) -> int | None:
-        """No model, no turns."""
-        return None
+    def limits(self) -> Limits:
+        """None: its agents have theirs, and what may take too long is a step with a timeout."""
+        return NO_LIMITS
 
-    @property
-    def max_seconds(self) -> float | None:
-        """No limit: what may take too long is a step with a timeout."""
-        return None
+    def account(self, parent: Account | None = None, *, spent: Spent = NOTHING) -> Account:
+        """An account without limits of its own."""
+        del spent
+        return Account(parent)
 
     @property
     def env(self) -> EnvSource | None:
@@ -216,6 +218,7 @@ class Program(Generic[T]):
         pending: Sequence[PendingCall] = (),  # noqa: ARG002
         recording: Recording | None = None,
         limits: Limits | None = None,  # noqa: ARG002
+        account: Account | None = None,  # noqa: ARG002
     ) -> ProgramDrive:
         """Start a drive. Of what the port has, a program needs its record alone."""
         if recording is None:

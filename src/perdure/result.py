@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Generic, Literal, cast
 from perdure.errors import Aborted, NoOutput, PerdureError, RunFailed, SagaRolledBack
 from perdure.loop import DriveHandle, Items, PendingCall, RunEnd, Transcript
 from perdure.loop.events import answer_in
+from perdure.loop.spend import NO_SPEND, Spend
 from perdure.wire import Item, Usage
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ class RunResult(Generic[OutputT_co]):
         pending: The calls that wait for an answer, in transcript order.
         turns: How many model calls it took.
         usage: The tokens of all its responses.
+        spend: What all its requests took, those of the agents it called included: tokens by model,
+            money as far as prices are known, the part that was estimated.
         cause: What stopped a run whose status is `stopped`; why one was aborted, in words.
         partial: What the model had begun when it was cut, marked incomplete.
         report: Of a saga that was rolled back: what was undone, and what was not.
@@ -63,6 +66,7 @@ class RunResult(Generic[OutputT_co]):
     pending: tuple[PendingCall, ...]
     turns: int
     usage: Usage
+    spend: Spend = NO_SPEND
     cause: str = ""
     partial: tuple[Item, ...] = ()
     report: SagaReport | None = None
@@ -105,6 +109,7 @@ def _untyped(end: RunEnd) -> RunResult[str]:
         pending=end.pending,
         turns=end.turns,
         usage=end.usage,
+        spend=end.spend,
         cause=end.cause or (str(end.error) if end.error else ""),
         partial=end.partial,
         _output=(text,),
@@ -172,6 +177,7 @@ def result_of_run(
         pending=state.pending,
         turns=state.turns,
         usage=state.usage,
+        spend=state.spend,
         cause=state.cause,
         report=state.report,
         _output=(state.text,),
@@ -201,6 +207,7 @@ def exchange_result(exchange: Exchange, plan: Plan[PlanT] | None) -> RunResult[P
         pending=(),
         turns=exchange.turns,
         usage=exchange.usage,
+        spend=exchange.spend,
         cause=exchange.cause,
         _output=(text,),
     )

@@ -33,6 +33,7 @@ from perdure.durable import (
     tell_settle,
     tell_signal,
     tell_step,
+    tree_spend,
     waiting_calls,
 )
 from perdure.errors import ConfigError
@@ -91,7 +92,8 @@ class Runs:
         """
         store = self._opened()
         session = await read_run(store, await find_run(store, run_id))
-        return state_of(session, await waiting_calls(store, session, ToolSet()))
+        spend = await tree_spend(store, session)
+        return state_of(session, await waiting_calls(store, session, ToolSet()), spend=spend)
 
     async def record(self, run_id: str) -> Session:
         """The record of a run, for `events_of`, `replay_model` and whatever else projects one.

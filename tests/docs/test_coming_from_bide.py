@@ -23,7 +23,6 @@ ROWS = read(DOCUMENT.read_text("utf-8"))
 PARTS = {
     "approvals": "perdure.Approval",
     "audit": "perdure.audit",
-    "budgets": "perdure.Budget",
     "retrieval": "perdure.Retrieval",
     "sagas": "perdure.durable.sagas",
 }

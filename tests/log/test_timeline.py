@@ -226,6 +226,31 @@ LINES: list[tuple[str, Mapping[str, object], str]] = [
         "refused to resolve: the run is over",
     ),
     ("perdure:refused", {"reason": "nobody knows"}, "refused: nobody knows"),
+    *(
+        ("perdure:spend", {"tokens": {"input": 100, "output": 20, "total": 120}, **more}, line)
+        for more, line in (
+            ({"phase": "reserve", "model": "m"}, "reserved: 120 tokens of m"),
+            (
+                {"phase": "settle", "model": "m", "came": "lost", "estimated": True},
+                "settled: a request of m was lost, and took about 120 tokens",
+            ),
+            (
+                {"phase": "settle", "came": "failed"},
+                "settled: a request failed, and took 120 tokens",
+            ),
+            ({"phase": "settle", "came": "unsent"}, "settled: the request was not sent"),
+            ({"phase": "child", "call_id": "c1", "session": "s2"}, "the agent of c1 works in s2"),
+            (
+                {
+                    "phase": "child",
+                    "call_id": "c1",
+                    "session": "s2",
+                    "spend": {"tokens": {"total": 7}},
+                },
+                "the agent of c1 spent 7 tokens in s2",
+            ),
+        )
+    ),
     (
         "perdure:step",
         {"call_id": "c1", "name": "mail", "phase": "start", "effect": "once"},

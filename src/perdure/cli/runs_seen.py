@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from perdure.durable import RunState, find_run, read_run, state_of
+from perdure.durable import RunState, find_run, read_run, state_of, tree_spend
 from perdure.durable.messages import (
     Approve,
     Cancel,
@@ -113,7 +113,8 @@ async def look_at(store: Store, run_id: str) -> Seen:
         _waiting(run_id, one, sessions[one.session], root=root.session.id) for one in pending
     )
     told = tuple(_with_told(one, inbox) for one in waiting)
-    return Seen(state_of(root.session, pending), tuple(tree), told, inbox)
+    spend = await tree_spend(store, root.session)
+    return Seen(state_of(root.session, pending, spend=spend), tuple(tree), told, inbox)
 
 
 async def _tree(store: Store, branch: Branch) -> AsyncIterator[Branch]:

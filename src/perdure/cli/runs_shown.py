@@ -21,6 +21,7 @@ from perdure.clock import Clock, SystemClock
 from perdure.durable import RunState
 from perdure.durable.consuming import LIMITS
 from perdure.log.entries import AnyEntry
+from perdure.log.recorded_spend import spend_json
 from perdure.log.timeline import Teller, day_and_time
 from perdure.log.timestamps import timestamp, wall_of
 from perdure.runs import RunSummary
@@ -131,14 +132,13 @@ def _print_lines(console: Console, lines: Sequence[Text]) -> None:
 
 
 def _print_facts(console: Console, state: RunState) -> None:
-    tokens = state.spend.tokens.total
     facts = {
         "run": Text(one_line(state.run_id), "bold"),
         "status": _status(state.status).append(_note(state), "default not bold"),
         "agent": Text(one_line(state.agent)),
         "session": Text(state.session),
         "begun": Text(f"{_second(state.created_at)} UTC"),
-        "took": Text(f"{_count(state.turns, 'turn')}, {_count(tokens, 'token')}"),
+        "took": Text(_took(state)),
         "answer": Text(_clipped(console, state.text)),
     }
     table = Table.grid(padding=(0, 2))
@@ -151,6 +151,18 @@ def _print_facts(console: Console, state: RunState) -> None:
             table.add_row(name, value)
     if console.is_terminal:
         console.print(table)
+
+
+def _took(state: RunState) -> str:
+    """Turns, tokens and money of the whole tree, and what there is to say of them."""
+    spend = state.spend
+    words = [_count(state.turns, "turn"), _count(spend.tokens.total, "token")]
+    if spend.usd:
+        words.append(f"${spend.usd:f}")
+    for part, name in ((spend.estimated, "estimated"), (spend.discarded, "discarded")):
+        if part.total:
+            words.append(f"{_count(part.total, 'token')} of them {name}")
+    return ", ".join(words)
 
 
 def _note(state: RunState) -> str:
@@ -209,6 +221,7 @@ def run_json(seen: Seen) -> bytes:
             "text": state.text,
             "turns": state.turns,
             "tokens": state.spend.tokens.total,
+            "spend": spend_json(state.spend),
             "created_at": state.created_at,
             "waiting": [_waiting_json(one) for one in seen.waiting],
             "inbox": [

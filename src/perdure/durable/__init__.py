@@ -31,6 +31,7 @@ from perdure.durable.recovery import (
 )
 from perdure.durable.replay import RecordedCall, RecordedRun, recorded_calls, replay_model
 from perdure.durable.sagas import SagaReport, Undone, tell_settle
+from perdure.durable.spending import tree_spend
 from perdure.durable.starting import begin_run
 from perdure.durable.state import RunState, find_run, read_run, state_of, waiting_calls
 from perdure.durable.steps import parallel, step, step_key
@@ -116,6 +117,7 @@ __all__ = [
     "tell_settle",
     "tell_signal",
     "tell_step",
+    "tree_spend",
     "wait_for",
     "waiting_calls",
 ]

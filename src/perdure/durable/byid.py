@@ -12,6 +12,7 @@ from perdure.durable.driven import Driven
 from perdure.durable.driver import Driving, drive_until_rest
 from perdure.durable.late import send_again
 from perdure.durable.leftovers import waiting_below
+from perdure.durable.spending import tree_spend
 from perdure.durable.starting import begin_run
 from perdure.durable.state import RunState, read_run, state_of, waiting_calls
 from perdure.errors import Leased, LogError, RunBusy
@@ -194,7 +195,7 @@ async def _is_over(store: Store, session: Session) -> bool:
 
 async def _state(driven: Driven, store: Store, session: Session, status: str = "") -> RunState:
     pending = await waiting_calls(store, session, await driven.tools_now())
-    return state_of(session, pending, status)
+    return state_of(session, pending, status, spend=await tree_spend(store, session))
 
 
 async def _opened(

@@ -17,8 +17,9 @@ from perdure.durable.callwork import recording_of
 from perdure.durable.control import Control
 from perdure.durable.driven import Driven
 from perdure.durable.driver import Driving, drive_until_rest
-from perdure.durable.state import CHILD, CUT, RunState, read_run, state_of, waiting_calls
-from perdure.errors import InvalidArguments, LogError, NoSession, Suspend, ToolError
+from perdure.durable.spending import tree_spend
+from perdure.durable.state import BUDGET, CHILD, CUT, RunState, read_run, state_of, waiting_calls
+from perdure.errors import BudgetExceeded, InvalidArguments, LogError, NoSession, Suspend, ToolError
 from perdure.log import (
     AnyEntry,
     Draft,
@@ -33,13 +34,14 @@ from perdure.log import (
     new_header,
     subsession_id,
 )
-from perdure.log.entries import Json
+from perdure.log.entries import Json, LinkEntry
 from perdure.log.environment import env_of
 from perdure.log.ids import ParentRef
-from perdure.log.recorded_bodies import input_draft
+from perdure.log.recorded_bodies import input_draft, needs_of
 from perdure.log.timestamps import timestamp
 from perdure.log.writing import salted, seal
-from perdure.loop import Opening, Transcript
+from perdure.loop import LoopPort, Opening, RunEnd, Transcript
+from perdure.loop.account import Account
 from perdure.tools import Approval, Call, ToolResult, parse_arguments
 from perdure.tools.effect import Effect
 from perdure.tools.tool import check_name
@@ -113,12 +115,14 @@ class AgentTool:
     async def _in_memory(self, call: Call) -> ToolResult:
         """Without a record there is nothing to come back to, so it cannot wait."""
         opening = Opening(prompts=(user(_task_of(call.arguments)),))
-        handle = await self.driven.begin(Transcript(), opening)
+        account = self.driven.account(_account_of(call))
+        handle = await self.driven.begin(Transcript(), opening, account=account)
         try:
             end = await handle.wait()
         finally:
             handle.abort("its call ended")
         if end.reason != "done":
+            _ = _exceeded_above(call, end)
             why = end.cause or (str(end.error) if end.error else end.reason)
             raise ToolError(f"agent {self.name!r} gave no answer: {why}")
         return ToolResult(end.answer)
@@ -176,6 +180,9 @@ class AgentTool:
 
     async def _create(self, parent: Recording, call: Call, child: str) -> None:
         entry = self._task(call)
+        links = (one.session for one in parent.view.path if isinstance(one, LinkEntry))
+        if child not in links:  # a tool makes the call, so the record does not show it
+            parent.recorder.carry(call.id, child)
         await parent.store.create(
             self._header(parent, call, child, entry.ts),
             batch=[entry],
@@ -205,9 +212,10 @@ class AgentTool:
 
     async def _driven(self, parent: Recording, child: Recording, call: Call) -> ToolResult:
         control = Control()
+        driving = Driving(control=control, account=_account_of(call))
         telling = asyncio.get_running_loop().create_task(_tell(call, control))
         try:
-            rested = await drive_until_rest(self.driven, child, Driving(control=control))
+            rested = await drive_until_rest(self.driven, child, driving)
         except LogError as error:
             raise _broken(parent, call, error, self._now()) from error
         finally:
@@ -221,11 +229,16 @@ class AgentTool:
         if rested.status == "aborted":
             why = rested.end.error if rested.end is not None else None
             raise _broken(parent, call, why, self._now())
+        above = _exceeded_above(call, rested.end)
+        if above is not None and state.status == "stopped":
+            raise _refused(state, above)
         return await self._answer(parent, child, call, state, rested.error)
 
     async def _state(self, child: Recording, session: Session, status: str) -> RunState:
         tools = await self.driven.tools_now()
-        return state_of(session, await waiting_calls(child.store, session, tools), status)
+        spend = await tree_spend(child.store, session)
+        pending = await waiting_calls(child.store, session, tools)
+        return state_of(session, pending, status, spend=spend)
 
     async def _answer(
         self,
@@ -237,6 +250,7 @@ class AgentTool:
     ) -> ToolResult:
         if state.status in ("halted", "input_required", "suspended"):
             raise _waits(state)
+        parent.recorder.carry(call.id, child.session.id, state.spend)
         if state.status == "done":
             leaf = child.session.leaf or ""
             parent.recorder.leaves[call.id] = ParentRef(entry=leaf, session=child.session.id)
@@ -249,6 +263,21 @@ class AgentTool:
 def _below(run: RunIdentity, call: Call) -> RunIdentity:
     """What a child is as a run: it shares the fate of its root, if that is a saga."""
     return RunIdentity(id=f"{run.id}>{call.id}", kind=CHILD, saga=run.saga)
+
+
+def _account_of(call: Call) -> Account | None:
+    """What the drive that runs a call is charged to."""
+    return call.port.account if isinstance(call.port, LoopPort) else None
+
+
+def _exceeded_above(call: Call, end: RunEnd | None) -> BudgetExceeded | None:
+    """The budget above a run that refused it a request; the drive that runs its call stops too."""
+    error = end.error if end is not None else None
+    if not isinstance(error, BudgetExceeded) or not error.above:
+        return None
+    if isinstance(call.port, LoopPort):
+        call.port.exceeded(error.below())
+    return error
 
 
 def _decided_again(parent: View, call_id: str) -> str:
@@ -287,6 +316,18 @@ def _waits(state: RunState) -> Suspend:
     if state.due is not None:
         wait["due"] = state.due
     return Suspend(f"its agent waits: {state.status}", wait=wait)
+
+
+def _refused(state: RunState, error: BudgetExceeded) -> Suspend:
+    """A budget above a child refused it a request: it goes on when that is raised."""
+    wait: dict[str, object] = {
+        "kind": CHILD,
+        "session": state.session,
+        "status": state.status,
+        "cause": BUDGET,
+        **needs_of(error),
+    }
+    return Suspend(f"its agent waits: {error}", wait=wait)
 
 
 def _broken(parent: Recording, call: Call, error: BaseException | None, now: int) -> Suspend:

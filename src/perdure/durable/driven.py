@@ -20,6 +20,7 @@ from perdure.loop import (
     Transcript,
     Trigger,
 )
+from perdure.loop.account import NOTHING, Account, Spent
 from perdure.tools import KeySource, Tool, ToolSet
 from perdure.wire import Item
 
@@ -50,13 +51,8 @@ class Driven(Protocol):
         ...
 
     @property
-    def max_turns(self) -> int | None:
-        """How many turns a run may take."""
-        ...
-
-    @property
-    def max_seconds(self) -> float | None:
-        """How long a run may be driven, what it waits for people not counted."""
+    def limits(self) -> Limits:
+        """What a run may take. What it waits for people is not counted."""
         ...
 
     @property
@@ -104,6 +100,15 @@ class Driven(Protocol):
         """The tools of the moment."""
         ...
 
+    def account(self, parent: Account | None = None, *, spent: Spent = NOTHING) -> Account:
+        """An account with its limits, for one drive.
+
+        Args:
+            parent: That of whoever started the run.
+            spent: What the record says was spent before.
+        """
+        ...
+
     def correction(self, items: Items) -> Item | None:
         """What the model is told of an answer that a transcript ends with and that will not do."""
         ...
@@ -119,6 +124,7 @@ class Driven(Protocol):
         pending: Sequence[PendingCall] = (),
         recording: Recording | None = None,
         limits: Limits | None = None,
+        account: Account | None = None,
     ) -> Handle:
         """Start a drive.
 

@@ -23,9 +23,11 @@ from perdure.durable.plan import NO_LIMITS, Close, Drive, Outlook, Rest, limits_
 from perdure.durable.readiness import ready_calls
 from perdure.durable.reconciling import reconcile
 from perdure.durable.sagas.rollback import is_rolled_back, roll_back
+from perdure.durable.spending import account_of
 from perdure.errors import Aborted, LeaseExpired, Tripped
 from perdure.log import Draft, Recording, Session
 from perdure.loop import Broadcast, Limits, Opening, RunEnd, Trigger
+from perdure.loop.account import Account
 
 POLL = 1.0
 """Seconds between two looks for a stop while a drive runs."""
@@ -82,6 +84,8 @@ class Driving:
     poll: float = POLL
     at: At = passing
     watcher: Watcher = NOBODY
+    account: Account | None = None
+    """That of whoever started the run."""
     control: Control = dataclasses.field(default_factory=Control)
 
 
@@ -179,10 +183,17 @@ async def _outlook(driven: Driven, recording: Recording, begun: int) -> Outlook:
         session=recording.session,
         view=recording.view,
         tools=tools,
-        limits=Limits(driven.max_turns, driven.max_seconds),
+        limits=driven.limits,
         begun=begun,
         correction=driven.correction(recording.transcript.snapshot()),
-        ready=await ready_calls(recording.store, recording.view, tools, now, is_ours),
+        ready=await ready_calls(
+            recording.store,
+            recording.view,
+            tools,
+            now,
+            is_ours=is_ours,
+            limits=driven.limits,
+        ),
     )
 
 
@@ -203,6 +214,7 @@ async def _drive(
 ) -> RunEnd:
     tools = await driven.tools_now()
     recording.on_late = late_sink(recording)
+    account = await account_of(driven, recording.store, recording.session, driving.account)
     handle = await driven.begin(
         recording.transcript,
         opening,
@@ -212,6 +224,7 @@ async def _drive(
         pending=recording.pending(tools),
         recording=recording,
         limits=limits,
+        account=account,
     )
     driving.control.handle = handle
     if driving.control.cause is not None:

@@ -35,6 +35,7 @@ _REASONS: dict[str, Reason] = {
 
 _CAUSES: dict[str, StopCause] = {
     "max_turns": "max_turns",
+    "budget": "budget",
     "length": "length",
     "content_filter": "content_filter",
     "terminate": "terminate",

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import TypeAlias
 
 from perdure.durable.consuming import LIMITS
 from perdure.durable.voting import tallied_answers
 from perdure.log import Call, Session, View
-from perdure.log.entries import ItemEntry, ResponseEntry, RetryEntry, RunEntry
+from perdure.log.entries import ItemEntry, Json, ResponseEntry, RetryEntry, RunEntry
 from perdure.log.programs import OWN, program_wait, program_work
 from perdure.log.resuming import replay_answers, run_again
 from perdure.log.status import Paused, paused_status, was_cut
@@ -176,7 +177,33 @@ def _may_go_on(outlook: Outlook, cause: str) -> bool:
             return True
         if isinstance(entry, ItemEntry):
             break
+    if cause == "budget" and not may_send(outlook):
+        return False
     return cause in ("max_turns", "budget") and not _limit(outlook)
+
+
+def may_send(outlook: Outlook) -> bool:
+    """Whether the request that a budget refused last could be sent under today's limits.
+
+    A budget of those above is theirs to look at: they enter this session again when it allows.
+    """
+    last = outlook.view.drives.last
+    told = last.told if last is not None else None
+    if told is None or not told.needs:
+        return True
+    if told.above:
+        return outlook.begun is None or outlook.session.place(told.id) < outlook.begun
+    return limits_allow(outlook.limits, told.needs)
+
+
+def limits_allow(limits: Limits, needs: Json) -> bool:
+    """Whether limits let a request be sent that a budget refused."""
+    given = {"tokens": limits.tokens, "cost": limits.usd, "seconds": limits.seconds}
+    for what, needed in needs.items():
+        limit = given.get(what)
+        if limit is not None and Decimal(str(limit)) < Decimal(str(needed)):
+            return False
+    return True
 
 
 def _unfinished(outlook: Outlook) -> Step:
@@ -221,7 +248,7 @@ def _asked_to_end(view: View) -> bool:
 
 def _limit(outlook: Outlook) -> str:
     """The limit that is used up; empty if none is."""
-    turns, seconds = limits_left(outlook)
+    turns, seconds = limits_left(outlook)[:2]
     if turns == 0:
         return "max_turns"
     return "budget" if seconds == 0 else ""
@@ -233,7 +260,7 @@ def limits_left(outlook: Outlook) -> Limits:
     All turns on the record count, and the time of all its drives, or those since somebody asked for
     a retry. What a run waits between two drives, for people or for a driver, counts for nothing.
     """
-    turns, seconds = outlook.limits
+    turns, seconds = outlook.limits[:2]
     turns_taken, seconds_taken = _taken(outlook.view)
     return Limits(
         None if turns is None else max(turns - turns_taken, 0),

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 from perdure.durable.driven import Driven, SubAgent
 from perdure.durable.gates import wants_counting
-from perdure.durable.plan import Outlook, Rest, plan
-from perdure.durable.state import CHILD, CUT, child_of, read_run
+from perdure.durable.plan import NO_LIMITS, Outlook, Rest, limits_allow, plan
+from perdure.durable.state import BUDGET, CHILD, CUT, child_of, read_run
 from perdure.errors import NoSession
 from perdure.log import AnyEntry, Call, Store, View
-from perdure.log.entries import ChannelEntry, SignalEntry, StepEntry, WaitEntry
+from perdure.log.entries import (
+    ChannelEntry,
+    Json,
+    RetryEntry,
+    SignalEntry,
+    StepEntry,
+    WaitEntry,
+)
 from perdure.log.programs import OWN, program_wait, program_work
 from perdure.log.timestamps import wall_of
 from perdure.log.work import Wait, named_waits
@@ -27,7 +35,9 @@ async def ready_calls(
     view: View,
     tools: ToolSet,
     now: int,
+    *,
     is_ours: Callable[[str], bool] = _never,
+    limits: Limits = NO_LIMITS,
 ) -> frozenset[str]:
     """The suspended calls of a view that may enter their tools again; `OWN` for a program.
 
@@ -38,6 +48,7 @@ async def ready_calls(
         now: Nanoseconds since the Unix epoch.
         is_ours: Whether the driver that asks wrote an entry. A sub-agent that it saw cut is for the
             next one: what cut it, a store that fails, say, would cut it again.
+        limits: What the run may take today.
     """
     if view.is_program:
         come = await program_has_come(store, view, now, is_ours)
@@ -45,6 +56,10 @@ async def ready_calls(
     ready: set[str] = set()
     for call in view.calls.open.values():
         if call.wait.get(CUT) and is_ours(call.decisions[-1].id):
+            continue
+        if call.wait.get("cause") == BUDGET:
+            if _is_allowed(view, call, is_ours, limits):
+                ready.add(call.call_id)
             continue
         if call.suspended and has_come(view, call, now):
             last = call.last_dispatch
@@ -57,6 +72,25 @@ async def ready_calls(
         if child and isinstance(tool, SubAgent) and await _is_ready(store, child, tool.driven):
             ready.add(call.call_id)
     return frozenset(ready)
+
+
+def _is_allowed(view: View, call: Call, is_ours: Callable[[str], bool], limits: Limits) -> bool:
+    """Whether a sub-agent that a budget stopped may go on: its limit was raised, or counts anew.
+
+    One of those above is theirs to look at: they enter this session again when it allows.
+    """
+    held = call.decisions[-1].id
+    if call.wait.get("above") != 1:
+        return not is_ours(held)
+    needs = call.wait.get("needs")
+    if limits_allow(limits, cast("Json", needs) if isinstance(needs, dict) else {}):
+        return True
+    for entry in reversed(view.path):
+        if isinstance(entry, RetryEntry):
+            return True
+        if entry.id == held:
+            break
+    return False
 
 
 def has_come(view: View, call: Call, now: int) -> bool:
@@ -142,7 +176,7 @@ async def _is_ready(store: Store, child: str, driven: Driven) -> bool:
         session=session,
         view=view,
         tools=tools,
-        limits=Limits(driven.max_turns, driven.max_seconds),
-        ready=await ready_calls(store, view, tools, driven.clock.wall()),
+        limits=driven.limits,
+        ready=await ready_calls(store, view, tools, driven.clock.wall(), limits=driven.limits),
     )
     return not isinstance(plan(outlook, {}), Rest)

@@ -15,7 +15,7 @@ from perdure.log.origins import origins_of
 from perdure.log.programs import program_wait, program_work
 from perdure.log.resuming import pending_of, recorded_items
 from perdure.log.sagas import SagaReport
-from perdure.log.spend import usage_of
+from perdure.log.spend import own_spend, usage_of
 from perdure.log.store import Filters, Store
 from perdure.log.work import named_waits
 from perdure.loop import PendingCall
@@ -31,6 +31,9 @@ NO_SPEND = Spend()
 
 CHILD = "child"
 """The kind of a wait for a sub-agent's session."""
+
+BUDGET = "budget"
+"""The cause of a stop, and of the wait for a sub-agent, that a budget brought about."""
 
 CUT = "cut"
 """Marks the wait for a sub-agent that was cut: it waits for nobody, but to be driven again."""
@@ -52,7 +55,8 @@ class RunState:
         pending: The calls that wait, those of sub-agents in their place.
         turns: How many model calls it took.
         usage: The tokens of all its responses.
-        spend: The tokens of all its requests, by model.
+        spend: What all its requests took, those of its sub-agents included: tokens by model,
+            money, the part that was estimated, the part whose answers nobody took.
         created_at: When it was begun, as a timestamp.
         saga: Whether it is all or nothing.
         report: What came of rolling it back, as far as it has come; None if it was not.
@@ -96,12 +100,19 @@ async def read_run(store: Store, session: str) -> Session:
     return read_lines(stored.header, stored.lines, origins=origins, verify=False).session
 
 
-def state_of(session: Session, pending: Sequence[PendingCall], status: str = "") -> RunState:
+def state_of(
+    session: Session,
+    pending: Sequence[PendingCall],
+    status: str = "",
+    *,
+    spend: Spend | None = None,
+) -> RunState:
     """How a run stands.
 
     Args:
         session: Its record.
         pending: The calls that wait, in it and below it.
+        spend: What it and its sub-agents have spent; what its record says unless given.
         status: Its status, if whoever asks knows better than the record alone.
     """
     view = session.view()
@@ -121,7 +132,7 @@ def state_of(session: Session, pending: Sequence[PendingCall], status: str = "")
         pending=tuple(pending),
         turns=len(responses),
         usage=usage_of(responses),
-        spend=view.spend,
+        spend=own_spend(session.entries).spend() if spend is None else spend,
         created_at=header.created_at,
         saga=header.is_saga,
         report=view.saga.report,

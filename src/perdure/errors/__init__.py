@@ -86,6 +86,7 @@ PerdureError
 │   ├── StateConflict                somebody else saved it meanwhile
 │   ├── StateNotSaved (OSError)      its accessor failed to save it
 │   └── TaskSettled                  a background task had its outcome before
+├── BudgetExceeded                   the next request would cross a budget; the drive stops
 ├── PromptRefused                    a hook refused what the user said; nothing was sent
 ├── Guard                            a policy stops a drive; its text reaches the host alone
 │   └── LoopDetected                 a drive repeated itself until it was stopped
@@ -113,6 +114,7 @@ from __future__ import annotations
 from perdure.errors.base import PerdureError
 from perdure.errors.drives import (
     Aborted,
+    BudgetExceeded,
     CallEnded,
     CompensationFailed,
     Guard,
@@ -235,6 +237,7 @@ __all__ = [
     "AmbiguousCall",
     "AuthFailed",
     "BadBody",
+    "BudgetExceeded",
     "CallAnswered",
     "CallEnded",
     "CannotContinue",

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
 from perdure.errors.base import PerdureError
 
+if TYPE_CHECKING:
+    from decimal import Decimal
+
 ResultT_co = TypeVar("ResultT_co", covariant=True)
+
+BudgetKind = Literal["tokens", "cost", "seconds"]
+
+_UNITS = {"tokens": "tokens", "cost": "US dollars", "seconds": "seconds"}
 
 
 class Guard(PerdureError):
@@ -33,6 +40,44 @@ class LoopDetected(Guard):
         self.streak = streak
         what = f"a {kind} of {name!r}" if name else f"the same {kind}"
         super().__init__(f"the run repeats itself: {what}, {streak} times in a row")
+
+
+class BudgetExceeded(PerdureError):
+    """The next request would cross a budget: the drive ends as `stopped` with cause `budget`.
+
+    Attributes:
+        what: What is used up: `tokens`, `cost` or `seconds`.
+        limit: The limit, in tokens, US dollars or seconds.
+        spent: What of it is spent.
+        needed: The limit under which the request could be sent.
+        above: Whose limit it is: 0 for the run's own, 1 for that of whoever started it, and so on.
+    """
+
+    def __init__(
+        self,
+        what: BudgetKind,
+        limit: int | float | Decimal,
+        spent: int | float | Decimal,
+        needed: int | float | Decimal,
+        *,
+        above: int = 0,
+    ) -> None:
+        self.what: BudgetKind = what
+        self.limit = limit
+        self.spent = spent
+        self.needed = needed
+        self.above = above
+        whose = "" if not above else " of the run above"
+        super().__init__(
+            f"the budget{whose} is used up: {spent} of {limit} {_UNITS[what]} are spent, and the "
+            f"next request may need {needed} in all; raise Budget({what}=...), or retry the run"
+        )
+
+    def below(self) -> BudgetExceeded:
+        """The same, as the run says it that started the one it was refused to."""
+        return BudgetExceeded(
+            self.what, self.limit, self.spent, self.needed, above=max(self.above - 1, 0)
+        )
 
 
 class PromptRefused(PerdureError):

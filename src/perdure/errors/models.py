@@ -21,7 +21,15 @@ class ModelError(PerdureError):
 
 
 class Transport(ModelError, ConnectionError):
-    """The connection to the model failed: refused, reset, unresolved, not TLS."""
+    """The connection to the model failed: refused, reset, unresolved, not TLS.
+
+    Attributes:
+        sent: Whether the request may have reached the server.
+    """
+
+    def __init__(self, *args: object, sent: bool = True) -> None:
+        self.sent = sent
+        super().__init__(*args)
 
 
 class ModelTimeout(Transport, TimeoutError):
@@ -35,7 +43,9 @@ class ModelTimeout(Transport, TimeoutError):
     def __init__(self, phase: TimeoutPhase, seconds: float) -> None:
         self.phase: TimeoutPhase = phase
         self.seconds = seconds
-        super().__init__(f"the model call reached its {phase} timeout of {seconds:g} s")
+        super().__init__(
+            f"the model call reached its {phase} timeout of {seconds:g} s", sent=phase != "connect"
+        )
 
 
 class Truncated(ModelError):

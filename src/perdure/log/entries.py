@@ -7,6 +7,7 @@ it does not show stays in `line`, the source that every hash is taken over and e
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import ClassVar, Literal, TypeAlias, cast
 
 import msgspec
@@ -14,6 +15,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from perdure.errors import CorruptLog
 from perdure.log.ids import ParentRef
+from perdure.loop.spend import NO_TOKENS, Spend, Tokens
 from perdure.tools import Gate
 
 ERASED = "perdure:erased"
@@ -81,6 +83,10 @@ class ResponseEntry(Entry, frozen=True, kw_only=True, tag="response"):
     request_hash: str = ""
     latency_ms: int | float = 0
     attempts: int = 1
+    reserved: str = field(default="", name="perdure:reserved")
+    """The reservation that it settles, if others are open."""
+    settled: bool = field(default=False, name="perdure:settled")
+    """What its request took is settled by an entry of its own."""
 
 
 class ConfigEntry(Entry, frozen=True, kw_only=True, tag="config"):
@@ -272,6 +278,11 @@ class EndEntry(Entry, frozen=True, kw_only=True, tag="perdure:end"):
     cause: str = ""
     wait: Json | None = field(default=None, name="perdure:wait")
     """Of a drive of a program that a wait unwound: what it waits for (LOG 5.4)."""
+    needs: Json | None = None
+    """Of a budget that refused a request: the limit under which it could be sent, as `tokens`, or
+    as text `cost` or `seconds`."""
+    above: int = 0
+    """Of such a budget: 0 for the session's own, 1 for its parent's, and so on."""
 
 
 class OwedEntry(Entry, frozen=True, kw_only=True, tag="perdure:owed"):
@@ -313,6 +324,26 @@ class RetryEntry(Entry, frozen=True, kw_only=True, tag="perdure:retry"):
     type: ClassVar[Literal["perdure:retry"]] = "perdure:retry"
     who: str = ""
     reason: str = ""
+
+
+class SpendEntry(Entry, frozen=True, kw_only=True, tag="perdure:spend"):
+    """What a request reserved or took, or a sub-agent spent."""
+
+    type: ClassVar[Literal["perdure:spend"]] = "perdure:spend"
+    phase: str = ""
+    """`reserve`: a request is about to be sent. `settle`: one has ended, and no response tells of
+    it. `child`: a sub-agent works in a session, and, with `spend`, has ended."""
+    model: str = ""
+    tokens: Tokens = NO_TOKENS
+    """Of a reservation: what it may take. Of a settlement: what it took."""
+    usd: Decimal | None = None
+    target: str = ""
+    """Of a settlement: the reservation; empty if none was written."""
+    came: Literal["answered", "dropped", "failed", "lost", "refused", "unsent", ""] = ""
+    estimated: bool = False
+    call_id: str = ""
+    session: str = ""
+    spend: Spend | None = None
 
 
 class NotStartedEntry(Entry, frozen=True, kw_only=True, tag="perdure:not_started"):
@@ -546,6 +577,7 @@ AnyEntry: TypeAlias = (
     | ClosedEntry
     | ResultEntry
     | RetryEntry
+    | SpendEntry
     | NotStartedEntry
     | RefusedEntry
     | StepEntry
@@ -582,6 +614,7 @@ _KnownEntry: TypeAlias = (
     | ClosedEntry
     | ResultEntry
     | RetryEntry
+    | SpendEntry
     | NotStartedEntry
     | RefusedEntry
     | StepEntry

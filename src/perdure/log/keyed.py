@@ -12,7 +12,8 @@ from perdure.log.context import item_of
 from perdure.log.drives import Drive
 from perdure.log.entries import AnyEntry, ItemEntry, ResponseEntry
 from perdure.log.path import View
-from perdure.log.spend import usage_of
+from perdure.log.spend import own_spend, usage_of
+from perdure.loop.spend import NO_SPEND, Spend
 from perdure.loop.usage import NO_USAGE
 from perdure.wire import FunctionCallOutput, Item, Usage
 
@@ -34,6 +35,7 @@ class Exchange:
     cause: str = ""
     turns: int = 0
     usage: Usage = NO_USAGE
+    spend: Spend = NO_SPEND
     finished: bool = False
     superseded: bool = False
     """It did not finish, and somebody said something else since."""
@@ -77,6 +79,7 @@ def _exchange(found: list[AnyEntry], key: str, last: Drive | None, *, superseded
         cause=told.cause if told is not None else "",
         turns=len(responses),
         usage=usage_of(responses),
+        spend=own_spend(found).spend(),
         finished=last is not None and _is_finished(last),
         superseded=superseded,
     )

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Raw
 
-from perdure.errors import Guard
+from perdure.errors import BudgetExceeded, Guard
 from perdure.log.entries import MESSAGE, SALT, Json
 from perdure.log.path import View
 from perdure.log.recorded_requests import trigger_json
@@ -137,7 +137,18 @@ def owed_draft(run_id: str, entries: Sequence[Draft | str]) -> Draft:
 def told_draft(event: RunEnd) -> Draft:
     """What the loop says of an end (LOG 4.3)."""
     body: Json = {"run_id": event.run_id, "reason": event.reason}
-    return Draft("perdure:end", {**body, "cause": event.cause} if event.cause else body)
+    if event.cause:
+        body["cause"] = event.cause
+    if event.cause == "budget" and isinstance(event.error, BudgetExceeded):
+        body |= needs_of(event.error)
+    return Draft("perdure:end", body)
+
+
+def needs_of(error: BudgetExceeded) -> Json:
+    """The limit under which a request could be sent that a budget refused."""
+    needed = error.needed if isinstance(error.needed, int) else str(error.needed)
+    needs: Json = {"needs": {error.what: needed}}
+    return {**needs, "above": error.above} if error.above else needs
 
 
 def run_end_draft(event: RunEnd, view: View) -> Draft:

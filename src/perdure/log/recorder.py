@@ -38,6 +38,7 @@ from perdure.log.recorded_bodies import (
 )
 from perdure.log.recorded_calls import CallTracks
 from perdure.log.recorded_requests import RequestLog, Unplaced, base_hash, trigger_json
+from perdure.log.recorded_spend import SpendLog, carried_draft
 from perdure.log.resuming import Came, where_from
 from perdure.log.writing import Draft
 from perdure.loop import (
@@ -58,7 +59,9 @@ from perdure.loop import (
     ToolStart,
     TurnStart,
 )
+from perdure.loop.account import Reservation
 from perdure.loop.config import visible_to_model
+from perdure.loop.spend import Charge, Spend
 from perdure.tools import ToolResult, Transaction, to_result
 from perdure.wire import (
     FunctionCall,
@@ -148,6 +151,8 @@ class Recorder:
         may_enter: Callable[[], None] = _always,
     ) -> None:
         self.appender = appender
+        self.spend = SpendLog(reserves=appender.session.header.run is not None)
+        """What it writes of requests; a run by id has its reservations on record (LOG 9)."""
         self._requests = requests
         self._clock = clock
         self._ids = ids
@@ -237,6 +242,19 @@ class Recorder:
         await self.appender.add_transaction(Writing(transaction, compose, done))
         return results[0]
 
+    def reserve(self, reservation: Reservation) -> AppendTicket:
+        """Take a reservation, before its request is sent."""
+        self._add_aside(*self.spend.reserve(reservation))
+        return self.appender.ticket
+
+    def settle(self, reservation: Reservation, charge: Charge | None, *, told: bool) -> None:
+        """Take what came of a request."""
+        self._add_aside(*self.spend.settle(reservation, charge, told=told))
+
+    def carry(self, call_id: str, session: str, spend: Spend | None = None) -> None:
+        """Write in which session a sub-agent works, or, when it has ended, what it has spent."""
+        self._add_aside(carried_draft(call_id, session, spend))
+
     def unrecorded(self) -> tuple[Known, ...]:
         """What the drive knows of its dispatches that is not durable (LOG 3.4)."""
         calls = self.appender.session.at().calls
@@ -276,6 +294,13 @@ class Recorder:
         consumed = [str(draft.body[MESSAGE]) for draft in drafts if MESSAGE in draft.body]
         _ = self.appender.add([*config, *drafts], consumed=consumed)
 
+    def _add_aside(self, *drafts: Draft) -> None:
+        """Add a group, and leave held what is held: the settings of an attempt that may fail."""
+        if drafts:
+            held, self._requests.held = self._requests.held, {}
+            self._add(*drafts)
+            self._requests.held = held
+
     def _custom(self, kind: str, data: Json, *, call_id: str = "") -> Draft:
         body: Json = {"ns": f"perdure:{kind}", "data": data}
         return Draft("custom", {**body, "call_id": call_id} if call_id else body)
@@ -284,6 +309,7 @@ class Recorder:
 
     def _start(self, event: RunStart) -> None:
         self._run_id = event.run_id
+        self.spend.forget()
         self._calls.begin()
         self._known.clear()
         self._batch.clear()
@@ -319,6 +345,7 @@ class Recorder:
             return
         self._run_id = ""
         self._cut(event)
+        self._add_aside(*self.spend.flush())
         self._requests.drop_held()
         owed = [one.entry for one in self._queued.values()]
         self._queued = {name: one.again() for name, one in self._queued.items()}
@@ -398,10 +425,7 @@ class Recorder:
             "model": event.request.settings.model or "",
             "revised": revised,
         }
-        held = self._requests.held  # the settings of an attempt that failed are not written
-        self._requests.held = {}
-        self._add(self._custom("model_retry", data))
-        self._requests.held = held
+        self._add_aside(*self.spend.flush(), self._custom("model_retry", data))
         model.attempts = event.attempt + 1
         model.items.clear()
         if revised:
@@ -412,7 +436,8 @@ class Recorder:
             self._add(self._custom("model_blocked", {"turn": event.turn}))
             return
         self._hash(event.request)
-        self._add(Draft("response", {"status": "failed", "error": {"message": str(event.error)}}))
+        body: Json = {"status": "failed", "error": {"message": str(event.error)}}
+        self._add(Draft("response", {**body, "perdure:settled": True}))
 
     def _response(self, event: ResponseEnd) -> None:
         response = event.response
@@ -454,7 +479,9 @@ class Recorder:
         }
         if model is not None:
             body["latency_ms"] = round((self._clock.monotonic() - model.started) * 1000)
-        drafts = [self._model_item(one, name) for one in items]
+        settled = self.spend.response(response)
+        body |= settled.members
+        drafts = [*settled.drafts, *(self._model_item(one, name) for one in items)]
         shown = {member: value for member, value in body.items() if value not in ("", None, 0)}
         self._add(*drafts, Draft("response", shown))
 

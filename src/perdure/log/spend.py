@@ -1,83 +1,152 @@
-"""Spend: the tokens that the responses of a path say they took."""
+"""Spend: what the requests of a session took, from its record alone.
+
+A request is *reserved* by an entry before it is sent, and *settled* by the response that it got, or
+by an entry of its own where nobody took its answer. What was reserved and never settled counts as
+spent, as it was estimated: the process that sent it died (LOG 9). What a sub-agent spent is
+*carried* in its parent's record once its call has ended; until then it stands in its own.
+"""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping
+from decimal import Decimal, InvalidOperation
 from typing import cast
 
 import msgspec
-from msgspec import Struct
+from msgspec.structs import replace
 
-from perdure.log.entries import AnyEntry, BranchSummaryEntry, CompactionEntry, Json, ResponseEntry
+from perdure.log.entries import (
+    AnyEntry,
+    BranchSummaryEntry,
+    CompactionEntry,
+    Json,
+    LinkEntry,
+    ResponseEntry,
+    RunEntry,
+    SpendEntry,
+)
+from perdure.loop.spend import (
+    ABSURD,
+    COST_MEMBER,
+    DISCARDED,
+    NO_SPEND,
+    Came,
+    Charge,
+    Spend,
+    Tokens,
+)
 from perdure.loop.usage import NO_USAGE, add
 from perdure.wire import Usage
 
+__all__ = ["Spend", "SpendFold", "Tokens", "own_spend", "usage_of"]
 
-class Tokens(Struct, frozen=True, kw_only=True):
-    """Sums over what servers said; what they did not say counts as nothing."""
-
-    input: int = 0
-    output: int = 0
-    total: int = 0
-    cached: int = 0
-    """Of the input, read from a cache."""
-    reasoning: int = 0
-    """Of the output, thoughts."""
-
-    def __add__(self, other: Tokens) -> Tokens:
-        return Tokens(
-            input=self.input + other.input,
-            output=self.output + other.output,
-            total=self.total + other.total,
-            cached=self.cached + other.cached,
-            reasoning=self.reasoning + other.reasoning,
-        )
-
-
-class Spend(Struct, frozen=True, kw_only=True):
-    """What a path took."""
-
-    tokens: Tokens = Tokens()
-    by_model: Mapping[str, Tokens] = {}
-    responses: int = 0
-    requests: int = 0
-    """All that were sent, those that failed before an answer began among them."""
+SUBSESSION = "subsession"
 
 
 class SpendFold:
-    """The spend of a path, entry by entry."""
+    """The spend of a path or of a session, entry by entry."""
 
     def __init__(self) -> None:
-        self._by_model: dict[str, Tokens] = {}
-        self._responses = 0
-        self._requests = 0
+        self._sum = NO_SPEND
+        self._open: dict[str, SpendEntry] = {}
+        self._rows = 0  # requests that were settled since the last response
+        self.below: dict[str, Spend | None] = {}
+        """The sessions of sub-agents, with what is carried of each."""
+        self.calls: dict[str, str] = {}
+        """The call that each of them serves, by session."""
 
-    def apply(self, entry: AnyEntry, model: str) -> None:
+    def apply(self, entry: AnyEntry, model: str = "") -> None:
         """Take an entry; `model` is the one in force, for an entry that names none."""
         match entry:
             case ResponseEntry():
-                self._responses += 1
-                self._requests += max(entry.attempts, 1)
-                self._take(entry.usage, entry.model or model)
+                self._response(entry, entry.model or model)
+            case SpendEntry():
+                self._spend(entry)
+            case RunEntry() if entry.phase == "start":
+                self._sum = self.own  # a drive before it was cut, and will settle nothing
+                self._open.clear()
+                self._rows = 0
+            case LinkEntry() if entry.rel == SUBSESSION:
+                self.below.setdefault(entry.session, None)
+                self.calls[entry.session] = entry.call_id
             case CompactionEntry() | BranchSummaryEntry() if entry.usage:
-                self._requests += 1
-                self._take(entry.usage, model)
+                tokens = _tokens(entry.usage)
+                if tokens is not None:
+                    charged = self._sum.plus(Charge(model=model, tokens=tokens))
+                    self._sum = replace(charged, responses=self._sum.responses)
             case _:
                 pass
 
-    def _take(self, usage: Json | None, model: str) -> None:
-        if usage:
-            self._by_model[model] = self._by_model.get(model, Tokens()) + tokens_of(usage)
+    @property
+    def own(self) -> Spend:
+        """What the session's own requests took, those that are on their way as estimated."""
+        total = self._sum
+        for entry in self._open.values():
+            total = total.plus(_reserved(entry, "lost"))
+        return total
 
     def spend(self) -> Spend:
-        """The spend now."""
-        return Spend(
-            tokens=sum(self._by_model.values(), Tokens()),
-            by_model=dict(self._by_model),
-            responses=self._responses,
-            requests=self._requests,
-        )
+        """What they took, with what is carried of sub-agents."""
+        return sum(filter(None, self.below.values()), self.own)
+
+    def _spend(self, entry: SpendEntry) -> None:
+        if entry.phase == "reserve":
+            self._open[entry.id] = entry
+        elif entry.phase == "child":
+            self.below[entry.session] = entry.spend
+            self.calls.setdefault(entry.session, entry.call_id)
+        elif entry.phase == "settle":
+            self._open.pop(entry.target, None)
+            if entry.came in ("answered", "dropped", "failed", "lost", "refused"):
+                self._rows += entry.came != "answered"
+                self._sum = self._sum.plus(
+                    Charge(
+                        model=entry.model,
+                        tokens=entry.tokens,
+                        usd=entry.usd,
+                        came=entry.came,
+                        estimated=entry.estimated,
+                    )
+                )
+
+    def _response(self, entry: ResponseEntry, model: str) -> None:
+        rows, self._rows = self._rows, 0
+        if entry.settled:
+            return
+        reserved = self._open.pop(entry.reserved or next(iter(self._open), ""), None)
+        tokens = _tokens(entry.usage) if entry.usage else None
+        if tokens is not None and entry.usage:
+            came: Came = "failed" if entry.error else "answered"
+            usd = _cost_in(entry.usage)
+            self._sum = self._sum.plus(Charge(model=model, tokens=tokens, usd=usd, came=came))
+            self._sum += _discarded_in(entry.usage)
+        elif reserved is not None:
+            came = "lost" if entry.error or entry.incomplete else "answered"
+            self._sum = self._sum.plus(_reserved(reserved, came))
+        else:
+            self._sum = self._sum.plus(Charge(model=model))
+        more = max(entry.attempts - rows, 1) - 1  # of a writer that settles none
+        self._sum = replace(self._sum, requests=self._sum.requests + more)
+
+
+def _reserved(entry: SpendEntry, came: Came) -> Charge:
+    """A request of which nothing more is known took what it reserved."""
+    return Charge(
+        model=entry.model,
+        tokens=entry.tokens,
+        usd=entry.usd,
+        came=came,
+        estimated=True,
+    )
+
+
+def own_spend(entries: Iterable[AnyEntry]) -> SpendFold:
+    """The spend of a session, on all its branches: a branch that was left was paid for, too."""
+    fold = SpendFold()
+    for entry in entries:
+        fold.apply(entry)
+    return fold
 
 
 def usage_of(responses: Iterable[ResponseEntry]) -> Usage:
@@ -90,14 +159,19 @@ def usage_of(responses: Iterable[ResponseEntry]) -> Usage:
     return total
 
 
-def tokens_of(usage: Json) -> Tokens:
-    """The tokens of a response's `usage`."""
+def _tokens(usage: Json) -> Tokens | None:
+    """The tokens of a recorded usage; None if its server cannot have counted so."""
+    ins, outs = _count(usage, "input_tokens"), _count(usage, "output_tokens")
+    details = usage.get("input_tokens_details")
+    cached, written = _count(details, "cached_tokens"), _count(details, "cache_creation_tokens")
+    thoughts = _count(usage.get("output_tokens_details"), "reasoning_tokens")
+    total = _count(usage, "total_tokens")
+    if min(ins, outs, cached, written, thoughts) < 0:
+        return None
+    if max(ins, outs, cached, written, thoughts, total) >= ABSURD:
+        return None
     return Tokens(
-        input=_count(usage, "input_tokens"),
-        output=_count(usage, "output_tokens"),
-        total=_count(usage, "total_tokens"),
-        cached=_count(usage.get("input_tokens_details"), "cached_tokens"),
-        reasoning=_count(usage.get("output_tokens_details"), "reasoning_tokens"),
+        input=ins, output=outs, total=max(total, ins + outs), cached=cached, reasoning=thoughts
     )
 
 
@@ -106,3 +180,23 @@ def _count(of: object, name: str) -> int:
         return 0
     count = cast("Json", of).get(name)
     return int(count) if isinstance(count, int | float) else 0
+
+
+def _cost_in(usage: Mapping[str, object]) -> Decimal | None:
+    found = usage.get(COST_MEMBER)
+    if not isinstance(found, dict):
+        return None
+    try:
+        return Decimal(str(cast("Json", found).get("usd")))
+    except InvalidOperation:
+        return None
+
+
+def _discarded_in(usage: Mapping[str, object]) -> Spend:
+    found = usage.get(DISCARDED)
+    if found is None:
+        return NO_SPEND
+    try:
+        return msgspec.convert(found, Spend, strict=False)
+    except msgspec.ValidationError:
+        return NO_SPEND

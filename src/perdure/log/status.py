@@ -17,7 +17,7 @@ _OF_REASON: dict[str, Literal["done", "stopped", "failed", "aborted"]] = {
 }
 
 
-Paused = Literal["halted", "input_required", "suspended", "aborted"]
+Paused = Literal["halted", "input_required", "suspended", "stopped", "aborted"]
 """How a run stands whose calls wait."""
 
 RUNS_AGAIN = frozenset({"none", "idempotent", "transactional"})
@@ -84,7 +84,9 @@ def _waiting_status(calls: CallsFold) -> Paused:
     held = {_held_status(call) for call in calls.open.values() if call.waits}
     if "halted" in held:
         return "halted"
-    return "suspended" if held == {"suspended"} else "input_required"
+    if not held or held - {"suspended", "stopped"}:
+        return "input_required"
+    return "stopped" if "stopped" in held else "suspended"
 
 
 def _held_status(call: Call) -> str:

@@ -37,6 +37,7 @@ from perdure.log.entries import (
     RunEntry,
     SagaEntry,
     SignalEntry,
+    SpendEntry,
     StepEntry,
     TallyEntry,
     VoteEntry,
@@ -123,6 +124,29 @@ def _item(entry: ItemEntry) -> str:
     if entry.terminate:
         marks += " (asks to end the drive)"
     return item_line(item_of(entry.item)) + marks
+
+
+def _spend(entry: SpendEntry) -> str:
+    tokens = f"{entry.tokens.total} tokens"
+    model = f" of {entry.model}" if entry.model else ""
+    if entry.phase == "reserve":
+        return f"reserved: {tokens}{model}"
+    if entry.phase == "child":
+        ended = f" spent {entry.spend.tokens.total} tokens" if entry.spend is not None else " works"
+        return f"the agent of {entry.call_id}{ended} in {entry.session}"
+    if entry.came == "unsent":
+        return "settled: the request was not sent"
+    guess = "about " if entry.estimated else ""
+    return f"settled: a request{model} {_CAME.get(entry.came, 'ended')}, and took {guess}{tokens}"
+
+
+_CAME = {
+    "answered": "was answered",
+    "dropped": "was answered for nobody",
+    "failed": "failed",
+    "lost": "was lost",
+    "refused": "was refused",
+}
 
 
 def _response(entry: ResponseEntry) -> str:
@@ -297,6 +321,8 @@ def _of_runs(entry: AnyEntry) -> str:
             return f"closed: {entry.status}{_by(entry.who)}{_ref(entry.cause)}"
         case ResultEntry():
             return _result(entry)
+        case SpendEntry():
+            return _spend(entry)
         case RetryEntry():
             return f"told to go on{_by(entry.who)}{_ref(entry.reason)}"
         case NotStartedEntry():

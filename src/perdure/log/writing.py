@@ -69,6 +69,7 @@ _STRUCTURE: Mapping[str, frozenset[str]] = {
         }
     ),
     "response": frozenset({"error"}),
+    "perdure:spend": frozenset(),
 }
 """Of the types whose members say nothing of a user, those members that do."""
 

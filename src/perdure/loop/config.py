@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Awaitable, Callable, Sequence
+from decimal import Decimal
 from typing import Literal, NamedTuple, Protocol, cast
 
 from perdure.clock import Clock, Ids, RandomIds, SystemClock
 from perdure.errors import ConfigError
+from perdure.loop.account import Account
 from perdure.loop.gates import Gates
 from perdure.loop.middleware import Middleware
 from perdure.loop.model import Model
@@ -72,10 +74,12 @@ ToolProvider = Callable[[], Sequence[Tool]] | Callable[[], Awaitable[Sequence[To
 
 
 class Limits(NamedTuple):
-    """What a drive may take of what its run may take."""
+    """What a run may take; None is no limit. Tokens and money are a tree's, turns a run's own."""
 
     turns: int | None = None
     seconds: float | None = None
+    tokens: int | None = None
+    usd: Decimal | None = None
 
 
 NO_LIMITS = Limits()
@@ -129,8 +133,10 @@ class Config:
     max_seconds: float | None = None
     """Stop when a turn ends after this many seconds. What runs then is not cut short."""
     left: Limits = NO_LIMITS
-    """What of its limits the run of this drive has left, if drives before it took some; 0 lets a
-    batch run, and no model call follow."""
+    """What turns and seconds the run of this drive has left, if drives before it took some; 0 lets
+    a batch run, and no model call follow."""
+    account: Account | None = None
+    """What its requests are charged to; without one they have no limit in tokens or money."""
     max_parallel: int = DEFAULT_MAX_PARALLEL
     sequential: bool = False
     """Run every batch one call at a time."""

@@ -21,6 +21,8 @@ from perdure.tools import Call, ToolResult, current_call
 from perdure.tools.result import json_text
 
 if TYPE_CHECKING:
+    from perdure.errors import BudgetExceeded
+    from perdure.loop.account import Account
     from perdure.loop.state import Drive
 
 T = TypeVar("T")
@@ -132,6 +134,15 @@ class LoopPort:
     def ledger(self) -> Ledger:
         """What the drive is written to."""
         return self._drive.delivery.ledger
+
+    @property
+    def account(self) -> Account:
+        """What the drive is charged to."""
+        return self._drive.spending.account
+
+    def exceeded(self, error: BudgetExceeded) -> None:
+        """A budget refused what a call started: the drive stops when its batch has ended."""
+        self._drive.spending.exceeded = error
 
     async def write_record(self, call: Call, namespace: str, data: object) -> None:
         """Hand a record to the drive's recorder, if it has one."""

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from perdure.errors import (
     Aborted,
+    BudgetExceeded,
     CannotContinue,
     ConfigError,
     Guard,
@@ -53,6 +54,7 @@ async def run_drive(drive: Drive, opening: Opening) -> RunEnd:
     """
     outcome = await _outcome(drive, opening)
     drive.taking = False
+    drive.spending.close()
     end = _end(drive, outcome)
     try:
         end = await _told(drive, outcome, end, drive.delivery.finish)
@@ -104,6 +106,8 @@ def _after_failure(drive: Drive, before: Outcome | None, error: Exception) -> Ou
         return Outcome("aborted", None, cause)
     if isinstance(error, Guard) and before is None:
         return Outcome("stopped", "guard", error)
+    if isinstance(error, BudgetExceeded) and before is None:
+        return Outcome("stopped", "budget", error)
     return Outcome("error", None, error)
 
 
@@ -226,6 +230,7 @@ def _end(drive: Drive, outcome: Outcome) -> RunEnd:
         partial=drive.partial,
         turns=drive.asked,
         usage=drive.usage,
+        spend=drive.spending.spend,
     )
 
 

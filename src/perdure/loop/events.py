@@ -33,6 +33,7 @@ from perdure.loop.item_view import ItemView
 from perdure.loop.losses import Loss
 from perdure.loop.model import ModelRequest
 from perdure.loop.pending import PendingCall
+from perdure.loop.spend import NO_SPEND, Spend
 from perdure.loop.trigger import Trigger
 from perdure.loop.usage import NO_USAGE
 from perdure.tools import Effect, ToolResult
@@ -65,10 +66,10 @@ StopCause = Literal[
 ]
 """What stopped a drive that ended as `stopped`.
 
-`max_turns`: its turns were used up. `budget`: its time was. `length`, `content_filter`: the answer
-was cut. `terminate`: all results of the batch asked for it; `partial_terminate`: some did. `hook`:
-`should_stop` said so. `guard`: a `Guard` was raised. `refused`: an answer to a pending call ended
-it.
+`max_turns`: its turns were used up. `budget`: its time, tokens or money were. `length`,
+`content_filter`: the answer was cut. `terminate`: all results of the batch asked for it;
+`partial_terminate`: some did. `hook`: `should_stop` said so. `guard`: a `Guard` was raised.
+`refused`: an answer to a pending call ended it.
 """
 
 InputMode = Literal[
@@ -317,6 +318,8 @@ class RunEnd(_Event, frozen=True, kw_only=True):
     """How many turns asked the model."""
     usage: Usage = NO_USAGE
     """The sum over the responses of the drive, as far as their servers said."""
+    spend: Spend = NO_SPEND
+    """The sum over all its requests, and those of what it started below it."""
 
     @property
     def durable(self) -> bool:

@@ -63,6 +63,11 @@ class Hooks:
         """Whether any hook edits what a request carries."""
         return bool(self._transform)
 
+    @property
+    def wraps_model_call(self) -> bool:
+        """Whether any hook stands around the model call."""
+        return bool(self._wrap_model_call)
+
     async def before_run(self, info: RunInfo) -> None:
         for hook in self._before_run:
             await hook(info)

@@ -22,6 +22,7 @@ from perdure.loop.nested import run_nested
 from perdure.loop.pending import PendingCall
 from perdure.loop.queues import Queues
 from perdure.loop.registry import DriveHandle, start
+from perdure.loop.spending import spending_of
 from perdure.loop.state import Drive
 from perdure.loop.transcript import Transcript
 from perdure.loop.trigger import Hidden, Trigger
@@ -78,6 +79,7 @@ def begin(
         queues=queues,
         call_ids=call_ids or CallIds(ids_of(transcript.snapshot())),
         nested=run_nested,
+        spending=spending_of(config.account, ledger),
         trigger=trigger,
         start=len(transcript),
         started=config.clock.monotonic(),

@@ -15,6 +15,7 @@ from perdure.loop.events import ModelRetry, ResponseEnd, StopCause
 from perdure.loop.losses import losses_of
 from perdure.loop.model import ModelRequest, close, is_terminal
 from perdure.loop.request import for_its_model
+from perdure.loop.spending import Sent, size_of_output
 from perdure.loop.state import Drive
 from perdure.loop.usage import add
 from perdure.wire import (
@@ -79,19 +80,32 @@ async def call_model(drive: Drive, request: ModelRequest) -> Answer:
 
 
 async def _read(drive: Drive, attempt: Attempt, request: ModelRequest) -> StreamEvent:
-    """Read a stream to its terminal event."""
-    opened: list[AsyncIterator[StreamEvent]] = []
+    """Read a stream to its terminal event, and settle what its requests took."""
+    opening, failure = _Opening(drive), None
     try:
-        return await _feed(drive, attempt, _open(drive, request, opened))
+        return await _feed(drive, attempt, opening.open(request), opening)
+    except BaseException as error:
+        failure = error.error if isinstance(error, _AttemptFailed) else error
+        raise
     finally:
-        for stream in opened:
-            await close(stream)
+        try:
+            for stream in opening.streams:
+                await close(stream)
+        finally:
+            if opening.sent is not None:
+                spending, fold = drive.spending, attempt.fold
+                spending.end(opening.sent, failure, lambda: size_of_output(fold.response()))
+            drive.spending.release()
 
 
-async def _feed(drive: Drive, attempt: Attempt, stream: AsyncIterator[StreamEvent]) -> StreamEvent:
+async def _feed(
+    drive: Drive, attempt: Attempt, stream: AsyncIterator[StreamEvent], opening: _Opening
+) -> StreamEvent:
     error: ErrorPayload | None = None
     try:
         while (event := await _next(drive, stream)) is not None:
+            if opening.sent is not None:
+                event = opening.sent.hear(event)
             await attempt.feed(event)
             if is_terminal(event):
                 return event
@@ -100,29 +114,41 @@ async def _feed(drive: Drive, attempt: Attempt, stream: AsyncIterator[StreamEven
                 if not attempt.committed:
                     break
     except Guard:
-        await _read_on(drive, attempt, stream)
+        await _read_on(drive, attempt, stream, opening)
         raise
     raise _AttemptFailed(rejected(error) if error else Truncated())
 
 
-def _open(
-    drive: Drive, request: ModelRequest, opened: list[AsyncIterator[StreamEvent]]
-) -> AsyncIterator[StreamEvent]:
-    """Call the model inside its middleware.
+class _Opening:
+    """The streams of one attempt."""
 
-    `opened` gets every stream that is to be closed, the outermost first: a generator around another
-    does not close it.
-    """
+    def __init__(self, drive: Drive) -> None:
+        self._drive = drive
+        self.streams: list[AsyncIterator[StreamEvent]] = []
+        """Those that are to be closed, the outermost first: a generator around another does not
+        close it."""
+        self.sent: Sent | None = None
+        """The request, if nothing stands between it and whoever reads it."""
 
-    def call(request: ModelRequest) -> AsyncIterator[StreamEvent]:
-        opened.append((request.via or drive.config.model).stream(request))
-        return opened[-1]
+    def open(self, request: ModelRequest) -> AsyncIterator[StreamEvent]:
+        """Call the model inside its middleware."""
+        try:
+            self.streams.insert(0, self._drive.hooks.model_call(request, self._call))
+        except Exception as error:
+            raise _AttemptFailed(error) from error
+        return self.streams[0]
 
-    try:
-        opened.insert(0, drive.hooks.model_call(request, call))
-    except Exception as error:
-        raise _AttemptFailed(error) from error
-    return opened[0]
+    def _call(self, request: ModelRequest) -> AsyncIterator[StreamEvent]:
+        drive, sent = self._drive, self._drive.spending.take(request)
+        if sent is not None and not drive.hooks.wraps_model_call:
+            self.sent = sent
+            self.streams.append(self._send(request))
+        else:
+            self.streams.append(drive.spending.metered(request, sent, self._send))
+        return self.streams[-1]
+
+    def _send(self, request: ModelRequest) -> AsyncIterator[StreamEvent]:
+        return (request.via or self._drive.config.model).stream(request)
 
 
 async def _next(drive: Drive, stream: AsyncIterator[StreamEvent]) -> StreamEvent | None:
@@ -137,13 +163,17 @@ async def _next(drive: Drive, stream: AsyncIterator[StreamEvent]) -> StreamEvent
         raise _AttemptFailed(error) from error
 
 
-async def _read_on(drive: Drive, attempt: Attempt, stream: AsyncIterator[StreamEvent]) -> None:
+async def _read_on(
+    drive: Drive, attempt: Attempt, stream: AsyncIterator[StreamEvent], opening: _Opening
+) -> None:
     """Read the rest of a withheld response, for its usage alone."""
     with contextlib.suppress(_AttemptFailed):
-        while (event := await _next(drive, stream)) is not None and not is_terminal(event):
+        while (event := await _next(drive, stream)) is not None:
+            if opening.sent is not None:
+                event = opening.sent.hear(event)
             attempt.fold.feed(event)
-        if event is not None:
-            attempt.fold.feed(event)
+            if is_terminal(event):
+                return
 
 
 async def _answer(drive: Drive, attempt: Attempt, last: StreamEvent, number: int) -> Answer:
@@ -175,6 +205,7 @@ async def _retry(
         revised = retry.revise(number, request, error) or request
         request = for_its_model(drive, revised, request)
     delay = retry.wait(number, error)
+    await reserved(drive, request)
     await drive.delivery.deliver(
         ModelRetry(
             run_id=drive.run_id,
@@ -190,6 +221,18 @@ async def _retry(
     await drive.signal.guard(drive.delivery.settle())
     drive.partial = ()
     return request
+
+
+async def reserved(drive: Drive, request: ModelRequest) -> None:
+    """Reserve what a request may take, before it is told.
+
+    Raises:
+        BudgetExceeded: It would cross a budget.
+        ConfigError: Money is limited, and nobody knows the price of the model.
+    """
+    landed = drive.spending.reserve(request)
+    if landed is not None:
+        await drive.signal.guard(landed)
 
 
 async def _withhold(drive: Drive, attempt: Attempt, guard: Guard, number: int) -> Answer:
@@ -210,6 +253,7 @@ async def _end_response(
     drive: Drive, response: Response, attempts: int, *, withheld: bool = False
 ) -> None:
     drive.usage = add(drive.usage, response.usage)
+    drive.spending.taken(response)
     await drive.delivery.deliver(
         ResponseEnd(
             run_id=drive.run_id,

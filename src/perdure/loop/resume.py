@@ -18,7 +18,7 @@ from perdure.loop.decisions import ToolDecision
 from perdure.loop.pending import PendingCall, unanswered
 from perdure.loop.request import resolve_tools
 from perdure.loop.state import Drive, Outcome, add
-from perdure.loop.turn import add_batch
+from perdure.loop.turn import add_batch, paused_by
 from perdure.tools import Effect, Tool, ToolSet, arguments_digest, effect_of, parse_arguments
 from perdure.wire import user
 
@@ -198,8 +198,9 @@ async def _run_approvals(
     for answer in approvals:
         if answer.note:
             await add(drive, user(answer.note), "resume")
-    if batch.held:
-        return Outcome("input_required")
+    paused = paused_by(drive, batch)
+    if paused is not None:
+        return paused
     if batch.terminates == "all":
         return Outcome("stopped", "terminate")
     if batch.terminates == "some":

@@ -26,6 +26,7 @@ from perdure.loop.hooks import Hooks
 from perdure.loop.middleware import RunInfo
 from perdure.loop.pending import PendingCall
 from perdure.loop.queues import Queues, Waiting
+from perdure.loop.spending import Spending
 from perdure.loop.transcript import Items, Outgoing, Transcript
 from perdure.loop.trigger import Trigger
 from perdure.loop.usage import NO_USAGE
@@ -58,6 +59,8 @@ class Drive:
     call_ids: CallIds
     nested: Invoker
     """Runs the calls that tools make."""
+    spending: Spending
+    """Its requests, and what they took."""
     trigger: Trigger | None = None
     source: Source = "input"
     began: bool = False

@@ -1,9 +1,9 @@
 """One turn, phase by phase.
 
 1. Look whether to stop. 2. `before_turn`. 3. Resolve the tools. 4. Build the request; a hook that
-refuses it is `model_blocked`. 5. `turn_start`. 6. The model call. 7. The batch. 8. `turn_end`.
-9. A held call ends the drive as `input_required`. 10. `should_stop`. 11. Calls that are the answer.
-12. Results that terminate. 13. The turn limit. 14. The queues.
+refuses it is `model_blocked`. 5. Reserve what it may take, `turn_start`. 6. The model call. 7. The
+batch. 8. `turn_end`. 9. A held call ends the drive as `input_required`. 10. `should_stop`.
+11. Calls that are the answer. 12. Results that terminate. 13. The turn limit. 14. The queues.
 
 Whatever stops the drive in 9 to 13 is decided before the queues are looked at; what waits there
 goes to the next drive. An answer, with calls or without, is one only if nothing is queued.
@@ -18,7 +18,7 @@ from perdure.loop.events import ModelBlocked, StopCause, TurnEnd, TurnStart
 from perdure.loop.losses import losses_of
 from perdure.loop.middleware import TurnInfo, TurnStartInfo
 from perdure.loop.model import ModelRequest
-from perdure.loop.modelcall import Answer, call_model
+from perdure.loop.modelcall import Answer, call_model, reserved
 from perdure.loop.request import build_request, for_its_model, resolve_tools
 from perdure.loop.state import Drive, Outcome, add, add_waiting, keep
 from perdure.loop.trigger import unhide
@@ -83,6 +83,7 @@ async def _begin_turn(drive: Drive) -> ModelRequest:
             ModelBlocked(run_id=drive.run_id, turn=drive.turn, request=built, error=error)
         )
         raise
+    await reserved(drive, request)
     inputs, drive.inputs = tuple(drive.inputs), []
     drive.asked += 1
     await drive.delivery.deliver(
@@ -185,8 +186,9 @@ def _judge(drive: Drive, *, final: bool) -> Item | None:
 
 async def _after_batch(drive: Drive, answer: Answer, batch: BatchEnd) -> Outcome | None:
     """Phases 9 to 14."""
-    if batch.held:
-        return Outcome("input_required")
+    paused = paused_by(drive, batch)
+    if paused is not None:
+        return paused
     if await _should_stop(drive, answer, batch.results, final=False):
         return Outcome("stopped", "hook")
     if _is_answered(drive):
@@ -201,6 +203,13 @@ async def _after_batch(drive: Drive, answer: Answer, batch: BatchEnd) -> Outcome
         return Outcome("stopped", limit)
     await add_waiting(drive, drive.queues.take_steering())
     return None
+
+
+def paused_by(drive: Drive, batch: BatchEnd) -> Outcome | None:
+    """Why a batch lets no turn follow: a budget refused what a call started, or a call is held."""
+    if drive.spending.exceeded is not None:
+        return Outcome("stopped", "budget", drive.spending.exceeded)
+    return Outcome("input_required") if batch.held else None
 
 
 def limit_of(drive: Drive) -> StopCause | None:

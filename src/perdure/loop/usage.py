@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from perdure.loop.spend import tokens_of
 from perdure.wire import (
     ABSENT,
     Absent,
@@ -20,8 +21,8 @@ NO_USAGE = Usage(
 
 
 def add(total: Usage, more: Usage | None | Absent) -> Usage:
-    """The sum of two usages; a response without one adds nothing."""
-    if not more:
+    """The sum of two usages; a response without one, or with one that cannot be, adds nothing."""
+    if not more or tokens_of(more) is None:
         return total
     return Usage(
         input_tokens=total.input_tokens + more.input_tokens,

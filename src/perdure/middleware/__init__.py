@@ -7,11 +7,13 @@ are the responses that runs took. To *redact* is to replace secrets in what is s
 What counts requests stands inside everything else, so retries, fallbacks and hedges are counted.
 """
 
-from perdure.middleware.cost import COST_MEMBER, Cost, Meter, Totals, price_in
+from perdure.loop.spend import COST_MEMBER, Price, price_in
+from perdure.middleware.budget import Budget
+from perdure.middleware.cost import Cost, Meter, Totals
 from perdure.middleware.doom_detector import Ladder
 from perdure.middleware.doom_loop import Detection, DoomLoop, Escalation
 from perdure.middleware.limits import RateLimit, ToolRateLimit
-from perdure.middleware.prices import KnownPrices, Price, Prices, Rates, Tokens
+from perdure.middleware.prices import KnownPrices, Prices, Rates, Tokens
 from perdure.middleware.redact import Redact, Redactor
 from perdure.middleware.standing import Rule, StandingApprovals, always, never
 from perdure.middleware.tool_cache import ToolCache
@@ -20,6 +22,7 @@ from perdure.middleware.tool_retry import ToolRetry
 
 __all__ = [
     "COST_MEMBER",
+    "Budget",
     "Cost",
     "Detection",
     "DoomLoop",

@@ -18,7 +18,8 @@ from perdure.clock import Clock, SystemClock
 from perdure.errors import BadBody, ConfigError
 from perdure.loop import Event, Middleware, ModelRequest, NextModel, ResponseEnd, RunInfo
 from perdure.loop.model import close, is_terminal
-from perdure.middleware.prices import KnownPrices, Price, Prices, Rates, Tokens
+from perdure.loop.spend import Price, price_in, priced
+from perdure.middleware.prices import KnownPrices, Prices, Rates, Tokens
 from perdure.wire import (
     Response,
     ResponseCompleted,
@@ -28,12 +29,7 @@ from perdure.wire import (
     ResponseInProgress,
     StreamEvent,
     Usage,
-    with_unknown,
 )
-
-COST_MEMBER = "perdure:cost"
-"""The member of a response's usage, in events and in the record, that says what it cost: `usd` as
-text, the `date` of the rates, and their `source`."""
 
 
 class Totals(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,7 +117,7 @@ class Cost(Middleware):
         clock: Clock | None = None,
     ) -> None:
         self.meter = meter or Meter()
-        self._prices = KnownPrices() if prices is None else _prices_of(prices)
+        self._prices = KnownPrices() if prices is None else prices_of(prices)
         self._clock: Clock = clock or SystemClock()
 
     async def before_run(self, info: RunInfo) -> None:
@@ -173,21 +169,13 @@ class Cost(Middleware):
         return None
 
 
-def price_in(usage: Usage) -> Price | None:
-    """The price that a response was marked with; None if it has none."""
-    found = usage.unknown.get(COST_MEMBER)
-    return msgspec.convert(found, Price, strict=False) if found is not None else None
-
-
 def _marked(event: StreamEvent, told: Response, usage: Usage, price: Price | None) -> StreamEvent:
     """The terminal event with its price."""
     if price is None or not isinstance(
         event, ResponseCompleted | ResponseIncomplete | ResponseFailed
     ):
         return event
-    members = {"usd": f"{price.usd:f}", "date": price.date, "source": price.source}
-    marked = with_unknown(usage, {COST_MEMBER: members})
-    return replace(event, response=replace(told, usage=marked))
+    return replace(event, response=replace(told, usage=priced(usage, price)))
 
 
 def _response_of(event: StreamEvent) -> Response | None:
@@ -209,7 +197,8 @@ def _checked(usage: Usage) -> Usage:
     return usage
 
 
-def _prices_of(given: Prices | Rates | Mapping[str, Rates]) -> Prices:
+def prices_of(given: Prices | Rates | Mapping[str, Rates]) -> Prices:
+    """Prices as a function. Raises `ConfigError` for what are none."""
     if isinstance(given, Rates):
         return lambda _model, usage, _when: given.price(usage)
     if callable(given):

@@ -17,6 +17,7 @@ from typing import NamedTuple, Protocol, cast
 import msgspec
 
 from perdure.errors import ConfigError
+from perdure.loop.spend import Price
 from perdure.wire import InputTokensDetails, Usage
 
 MILLION = 1_000_000
@@ -41,16 +42,6 @@ class Tokens(NamedTuple):
         written = details.cache_creation_tokens or 0
         plain = max(0, usage.input_tokens - cached - written)
         return cls(plain, cached, written, usage.output_tokens)
-
-
-class Price(msgspec.Struct, frozen=True, kw_only=True):
-    """What one response costs."""
-
-    usd: Decimal
-    date: str
-    """The day that the rates are of, as `2026-11-30`."""
-    source: str
-    """Whose rates they are."""
 
 
 class Rates(msgspec.Struct, frozen=True, kw_only=True):

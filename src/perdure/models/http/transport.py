@@ -176,11 +176,12 @@ def _raise_unsent(url: str, error: Exception) -> NoReturn:
             # Not chained: its repr shows the request's headers, and so the key.
             raise BadBody(f"the answer of {url} is not HTTP: {reason}") from None
         case aiohttp.InvalidURL():
-            raise Transport(f"{url!r} is not a URL") from error
+            raise Transport(f"{url!r} is not a URL", sent=False) from error
         case aiohttp.ServerDisconnectedError():
             raise Transport(f"{url} closed the connection without an answer") from error
         case aiohttp.ClientConnectorError():
-            raise Transport(f"cannot connect to {url}: {error.os_error}") from error
+            why = f"cannot connect to {url}: {error.os_error}"
+            raise Transport(why, sent=False) from error
         case _:
             raise Transport(f"the connection to {url} failed: {error}") from error
 

@@ -88,6 +88,8 @@ def in_turn(*fates: Fate) -> Callable[[], Fate]:
     left: Iterator[Fate] = iter(fates)
 
     def draw() -> Fate:
-        return next(left, "ok")
+        for fate in left:
+            return fate
+        return "ok"
 
     return draw

@@ -22,6 +22,7 @@ from perdure.loop.model import ModelRequest
 from perdure.loop.transcript import Items
 from perdure.models.anthropic import losses, request_body
 from perdure.wire import (
+    InputFile,
     InputImage,
     Item,
     OutputText,
@@ -33,6 +34,7 @@ from perdure.wire import (
     UrlCitation,
     Usage,
     decode_items,
+    user,
     with_unknown,
 )
 
@@ -616,3 +618,24 @@ def test_an_image_by_file_id_and_with_detail() -> None:
         "source": {"type": "file", "file_id": "f"},
     }
     assert list(from_claude_messages([message])) == items
+
+
+@pytest.mark.parametrize(
+    ("data", "source"),
+    [
+        (
+            "data:text/plain;charset=utf-8;base64,aGk=",
+            {"type": "text", "media_type": "text/plain", "data": "hi"},
+        ),
+        (
+            "data:application/pdf,JVBERi0x",
+            {"type": "base64", "media_type": "application/pdf", "data": "SlZCRVJpMHg="},
+        ),
+    ],
+)
+def test_a_file_is_shown_however_its_data_url_is_spelled(data: str, source: Any) -> None:
+    items = (user([InputFile(file_data=data)]),)
+    (message,) = to_claude_messages(items)
+    block = message["content"][0]  # type: ignore[index]
+    assert block == {"type": "document", "source": source}
+    assert from_claude_messages([message]) == items

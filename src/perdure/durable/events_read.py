@@ -24,6 +24,7 @@ from perdure.wire import (
     Response,
     Usage,
 )
+from perdure.wire.outputs import is_error
 
 _REASONS: dict[str, Reason] = {
     "done": "done",
@@ -230,7 +231,7 @@ def is_failure(entry: DecisionEntry) -> bool:
     Its reason is then the output, which begins as that of every failure does.
     """
     by_nobody = entry.verdict == "reject" and entry.by == "policy"
-    return by_nobody and entry.reason.startswith("Error: ")
+    return by_nobody and is_error(entry.reason)
 
 
 def answer_of(entry: DecisionEntry, output: FunctionCallOutput) -> Answer:

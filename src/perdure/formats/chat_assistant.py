@@ -8,14 +8,13 @@ gave in detail to `reasoning_details`, under the mark of that service's adapter.
 from __future__ import annotations
 
 from perdure.formats.chat_parts import MARK, PREFIX, chat_parts, wire_parts
-from perdure.formats.marks import MAKER, difference, kept, put
+from perdure.formats.marks import difference, kept, put
 from perdure.formats.values import Json, is_array, is_object, member, objects, same, text
+from perdure.wire.foreign import nested_citation, sealed_member, thought_detail
+from perdure.wire.marks import MAKER, SIGNATURE, is_mark, mark_of
 
-DETAILS = "perdure:openrouter"
+DETAILS = mark_of("openrouter")
 """The mark of a thought in detail: what its detail has beside its texts."""
-
-SIGNATURE = "perdure:thought_signature"
-"""The mark of a call that Google signed."""
 
 THOUGHT = "reasoning_content"
 _THOUGHTS = (THOUGHT, "reasoning")
@@ -43,13 +42,13 @@ def said_in(item: Json) -> str:
 def detail_of(item: Json) -> Json:
     """A thought as OpenRouter gives it."""
     own = member(item, DETAILS)
-    sealed = "data" if own["type"] == "reasoning.encrypted" else "signature"
-    found = {
-        "text": "".join(text(part, "text") for part in objects(item.get("content"))),
-        "summary": "".join(text(part, "text") for part in objects(item.get("summary"))),
-        sealed: text(item, "encrypted_content"),
-    }
-    return {**own, **{name: said for name, said in found.items() if said}}
+    return thought_detail(
+        own,
+        text(own, "type"),
+        text="".join(text(part, "text") for part in objects(item.get("content"))),
+        summary="".join(text(part, "text") for part in objects(item.get("summary"))),
+        sealed=text(item, "encrypted_content"),
+    )
 
 
 def thinking_of(items: list[Json]) -> Json:
@@ -98,7 +97,7 @@ def thoughts_of(message: Json) -> list[Json]:
 
 def _detailed(detail: Json) -> Json:
     rest = dict(detail)
-    sealed = "data" if detail["type"] == "reasoning.encrypted" else "signature"
+    sealed = sealed_member(text(detail, "type"))
     names = ("text", "summary", sealed)
     found = {name: rest.pop(name) for name in names if text(detail, name)}
     item: Json = {"type": "reasoning", "summary": [], MAKER: "openrouter", DETAILS: rest}
@@ -167,11 +166,7 @@ def message_of(message: Json, path: str, *, alone: bool, skip: bool = False) -> 
 
 def _chat_note(note: Json) -> Json:
     """An annotation as Chat writes it, without marks."""
-    rest = {name: one for name, one in note.items() if not name.startswith("perdure:")}
-    if note.get("type") != "url_citation":
-        return rest
-    kind = rest.pop("type")
-    return {"type": kind, "url_citation": rest}
+    return nested_citation({name: one for name, one in note.items() if not is_mark(name)})
 
 
 def _wire_note(note: Json) -> Json:

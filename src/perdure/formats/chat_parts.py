@@ -9,8 +9,9 @@ from __future__ import annotations
 from perdure.errors import DecodeError
 from perdure.formats.marks import difference, kept, put
 from perdure.formats.values import Json, is_array, is_object, member, text
+from perdure.wire.marks import is_mark, mark_of
 
-MARK = "perdure:chat"
+MARK = mark_of("chat")
 PREFIX = "chat:"
 
 _TEXTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text")
@@ -47,7 +48,7 @@ def _chat_part(part: Json) -> Json | None:
     beside = {
         name: one
         for name, one in part.items()
-        if name not in _KNOWN and name not in made and not name.startswith("perdure:")
+        if name not in _KNOWN and name not in made and not is_mark(name)
     }
     own = member(part, MARK)
     return kept(part, MARK, {**made, **beside, **member(own, "set")})
@@ -101,7 +102,7 @@ def wire_part(given: object, path: str, *, assistant: bool) -> Json:
     beside = {
         name: one
         for name, one in changed.items()
-        if name not in _KNOWN and name not in part and not name.startswith("perdure:")
+        if name not in _KNOWN and name not in part and not is_mark(name)
     }
     part |= beside
     put(part, MARK, set={k: v for k, v in changed.items() if k not in beside}, without=without)

@@ -8,12 +8,11 @@ the form alone.
 
 from __future__ import annotations
 
-import re
 from base64 import b64decode
 from binascii import Error as Base64Error
 from typing import NamedTuple
 
-from perdure.formats.marks import MAKER, REDACTED, kept
+from perdure.formats.marks import kept
 from perdure.formats.values import (
     Json,
     is_array,
@@ -24,15 +23,17 @@ from perdure.formats.values import (
     parsed_object,
     text,
 )
+from perdure.wire.marks import MAKER, REDACTED, mark_of
+from perdure.wire.media import read_data_url
+from perdure.wire.outputs import is_error
 
 PROVIDER = "anthropic"
-OWN = "perdure:anthropic"
-MARK = "perdure:claude"
+OWN = mark_of(PROVIDER)
+MARK = mark_of("claude")
 
 RAW_ARGUMENTS = "_raw_arguments"
 """The one member of an input that stands for arguments which are no JSON object."""
 
-_DATA_URL = re.compile(r"data:([^;,]+);base64,(.*)", re.DOTALL)
 _TEXTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text")
 
 
@@ -164,12 +165,12 @@ def _media(part: Json) -> Json | None:
 def _source(part: Json, *, image: bool) -> Json | None:
     url = text(part, "image_url" if image else "file_url")
     data = url if image else text(part, "file_data")
-    inline = _DATA_URL.fullmatch(data)
-    if inline is not None:
-        said = _plain_text(inline[2]) if inline[1] == "text/plain" and not image else None
+    inline = read_data_url(data)
+    if inline is not None and inline.type:
+        said = _plain_text(inline.data) if inline.type == "text/plain" and not image else None
         if said is not None:
             return {"type": "text", "media_type": "text/plain", "data": said}
-        return {"type": "base64", "media_type": inline[1], "data": inline[2]}
+        return {"type": "base64", "media_type": inline.type, "data": inline.data}
     if data.startswith("JVBERi0"):
         return {"type": "base64", "media_type": "application/pdf", "data": data}
     if url and not url.startswith("data:"):
@@ -206,7 +207,7 @@ def _output(item: Json) -> Piece:
         content, gaps = blocks_of(objects(output), assistant=False)
         said = next((text(part, "text") for part in objects(output) if "text" in part), "")
     block: Json = {"type": "tool_result", "tool_use_id": item.get("call_id"), "content": content}
-    if said.startswith("Error: "):
+    if is_error(said):
         block["is_error"] = True
     return Piece("user", [finished(item, block)], gaps)
 

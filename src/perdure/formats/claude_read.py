@@ -12,8 +12,10 @@ from collections.abc import Sequence
 
 from perdure.errors import DecodeError
 from perdure.formats.claude_blocks import MARK, OWN, PROVIDER, RAW_ARGUMENTS, block_of, piece_of
-from perdure.formats.marks import MAKER, REDACTED, difference, put
+from perdure.formats.marks import difference, put
 from perdure.formats.values import Json, compact, is_array, is_object, objects, parsed_object, text
+from perdure.wire.marks import MAKER, REDACTED
+from perdure.wire.media import data_url
 
 
 def items_of(
@@ -111,7 +113,7 @@ def _media(block: Json) -> Json | None:
     found: Json
     match block["source"]:
         case {"type": "base64", "media_type": str(kind), "data": str(data)}:
-            found = {"image_url" if image else "file_data": f"data:{kind};base64,{data}"}
+            found = {"image_url" if image else "file_data": data_url(kind, data)}
         case {"type": "url", "url": str(url)}:
             found = {"image_url" if image else "file_url": url}
         case {"type": "file", "file_id": str(file_id)}:
@@ -121,7 +123,7 @@ def _media(block: Json) -> Json | None:
                 data = b64encode(said.encode()).decode()
             except UnicodeEncodeError:
                 return None
-            found = {"file_data": f"data:text/plain;base64,{data}"}
+            found = {"file_data": data_url("text/plain", data)}
         case _:
             return None
     if image:

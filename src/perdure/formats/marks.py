@@ -11,12 +11,6 @@ from typing import NamedTuple
 
 from perdure.formats.values import Json, is_array, member, same
 
-MAKER = "perdure:provider"
-"""The mark of a thought: who made it, and gets its signature back."""
-
-REDACTED = "perdure:redacted"
-"""The mark of a thought that its maker shows nothing of."""
-
 
 class Difference(NamedTuple):
     """How what the rules write differs from what was there.

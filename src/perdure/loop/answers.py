@@ -6,6 +6,7 @@ import msgspec
 
 from perdure.loop.decisions import Decider, Provenance
 from perdure.wire import FunctionCallOutput, Part, function_call_output
+from perdure.wire.outputs import error_output
 
 CHECK_FIRST = "Check whether it took effect before asking for it again."
 
@@ -94,10 +95,9 @@ def refuse(
     call_id: str, why: str = "denied", *, by: Decider | None = None, note: str = ""
 ) -> Answer:
     """End a pending call with a refusal, and end the drive instead of calling the model."""
-    text = why if why.startswith("Error: ") else f"Error: {why}"
     return Answer(
         call_id=call_id,
-        output=function_call_output(call_id, text),
+        output=function_call_output(call_id, error_output(why)),
         note=note,
         by=by,
         reason=why,

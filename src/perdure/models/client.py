@@ -14,7 +14,7 @@ from perdure.models.http import failures
 from perdure.models.http.body import Body
 from perdure.models.http.client import ClientOptions, Exchange, HttpClient, Refusal, Signer
 from perdure.models.http.stream import Decoder, EventStream
-from perdure.models.mapping.content import model_named
+from perdure.models.mapping.settings import model_named
 from perdure.wire import Response
 
 

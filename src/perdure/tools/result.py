@@ -17,6 +17,7 @@ import msgspec
 
 from perdure.errors import Suspend, ToolError, ToolPanic
 from perdure.tools.transaction import Transaction
+from perdure.wire.outputs import error_output
 from perdure.wire.parts import InputText, Part
 from perdure.wire.surrogates import scalar_text
 
@@ -105,7 +106,7 @@ def error_result(error: BaseException) -> ToolResult:
     The details and the wish to terminate that a `ToolError` carries are kept.
     """
     message = str(error) or type(error).__name__
-    output = message if message.startswith("Error: ") else f"Error: {message}"
+    output = error_output(message)
     return ToolResult(
         output,
         details=getattr(error, "details", None),

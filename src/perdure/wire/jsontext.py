@@ -41,6 +41,27 @@ def dumps(text: str) -> bytes:
         return encode_basestring_ascii(text).encode("ascii")
 
 
+def members_of(raw: bytes) -> dict[str, msgspec.Raw]:
+    """The members of an object; none if the text is no object."""
+    try:
+        return _decode_members(raw)
+    except msgspec.DecodeError:
+        return {}
+
+
+def text_of_raw(raw: bytes | msgspec.Raw | None) -> str | None:
+    """The string of a JSON text, if it is one."""
+    if raw is None:
+        return None
+    try:
+        return msgspec.json.decode(raw, type=str)
+    except msgspec.DecodeError:
+        return None
+
+
+_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
 def split_object(raw: bytes) -> dict[str, bytes]:
     """The members of an object that `check` has passed, each with its exact JSON text."""
     text = raw.decode("utf-8")

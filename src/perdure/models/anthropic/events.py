@@ -12,9 +12,8 @@ import msgspec
 from msgspec import Meta, Raw
 
 from perdure.errors import DecodeError
-from perdure.models.mapping.content import text_of_raw
 from perdure.wire import ABSENT, InputTokensDetails, OutputTokensDetails, Usage
-from perdure.wire.jsontext import loads
+from perdure.wire.jsontext import loads, text_of_raw
 
 
 class TextDelta(msgspec.Struct, tag_field="type", tag="text_delta", gc=False):

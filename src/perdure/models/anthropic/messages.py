@@ -14,24 +14,10 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec import Raw
 
-from perdure.models.mapping.content import (
-    Media,
-    arguments_text,
-    extension,
-    is_text,
-    json_text,
-    kept,
-    kept_object,
-    legal_id,
-    legal_name,
-    media_of,
-    members_of,
-    report_unknown,
-    text_of_media,
-    text_of_raw,
-)
+from perdure.models.mapping.kept import extension, kept, kept_object, report_unknown
 from perdure.models.mapping.losses import Lost
-from perdure.models.mapping.makers import REDACTED
+from perdure.models.mapping.names import legal_id, legal_name
+from perdure.models.mapping.texts import arguments_text, json_text
 from perdure.models.mapping.turns import (
     NO_OUTPUT,
     Answered,
@@ -61,9 +47,13 @@ from perdure.wire import (
     Wire,
     text_of,
 )
+from perdure.wire.jsontext import members_of, text_of_raw
+from perdure.wire.marks import REDACTED, mark_of
+from perdure.wire.media import Media, is_text, media_of, text_of_media
+from perdure.wire.outputs import is_error
 
 PROVIDER = "anthropic"
-OWN = "perdure:anthropic"
+OWN = mark_of(PROVIDER)
 """The mark that holds members of a block."""
 
 CALL_ID = re.compile(r"[A-Za-z0-9_-]+")
@@ -285,7 +275,7 @@ def _tool_result(call: FunctionCall, output: FunctionCallOutput | None, lost: Lo
         content = [one for one in found if one is not None]
     if content:
         block["content"] = content
-    if output.text.startswith("Error: "):
+    if is_error(output.text):
         block["is_error"] = True
     return {**block, **own_members(output, lost)}
 

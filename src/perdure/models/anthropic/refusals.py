@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from perdure.errors import QuotaExhausted, Rejected
 from perdure.models.http import failures
-from perdure.models.mapping.content import members_of, text_of_raw
+from perdure.wire.jsontext import members_of, text_of_raw
 
 
 def refusal(status: int, headers: Mapping[str, str], body: bytes, *, now: float) -> Rejected:

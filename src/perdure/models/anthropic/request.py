@@ -7,9 +7,9 @@ from perdure.models.anthropic.messages import Messages
 from perdure.models.anthropic.settings import settings_members
 from perdure.models.http.body import Body
 from perdure.models.mapping.claude import takes_inline_system
-from perdure.models.mapping.content import json_text
 from perdure.models.mapping.heads import Head, head_of, opened
 from perdure.models.mapping.losses import Loss, Lost
+from perdure.models.mapping.texts import json_text
 from perdure.models.mapping.turns import Turns, View
 
 _HEAD = "perdure.models.anthropic:head"

@@ -15,19 +15,16 @@ from perdure.models.mapping.claude import (
     takes_one_of_both,
     thinking_members,
 )
-from perdure.models.mapping.content import (
-    checked_name,
-    extension,
+from perdure.models.mapping.kept import extension, kept
+from perdure.models.mapping.losses import Lost
+from perdure.models.mapping.names import checked_name
+from perdure.models.mapping.settings import (
     given,
-    kept,
-    members_of,
     model_named,
     refuse_held,
     report_settings,
     stops_of,
-    text_of_raw,
 )
-from perdure.models.mapping.losses import Lost
 from perdure.models.mapping.strict_schema import answer_schema, parameters_of
 from perdure.models.mapping.turns import Seen
 from perdure.wire import (
@@ -41,6 +38,7 @@ from perdure.wire import (
     UnknownTool,
     UnknownToolChoice,
 )
+from perdure.wire.jsontext import members_of, text_of_raw
 
 _OWN_SETTINGS = frozenset(
     (

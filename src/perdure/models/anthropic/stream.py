@@ -40,9 +40,8 @@ from perdure.models.anthropic.events import (
 from perdure.models.anthropic.messages import OWN, PROVIDER
 from perdure.models.http.failures import failure
 from perdure.models.mapping.claude import max_tokens
-from perdure.models.mapping.content import input_text_of, json_text, members_of, text_of_raw
 from perdure.models.mapping.decoding import ApiDecoder, response_in
-from perdure.models.mapping.makers import MAKER, REDACTED
+from perdure.models.mapping.texts import input_text_of, json_text
 from perdure.models.mapping.writer import Writer
 from perdure.wire import (
     Annotation,
@@ -57,6 +56,8 @@ from perdure.wire import (
     UnknownItem,
     UrlCitation,
 )
+from perdure.wire.jsontext import members_of, text_of_raw
+from perdure.wire.marks import MAKER, REDACTED
 
 # --- one block ----------------------------------------------------------------------
 

@@ -14,22 +14,10 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Raw
 
-from perdure.models.mapping.content import (
-    Media,
-    arguments_text,
-    extension,
-    json_text,
-    kept,
-    kept_object,
-    legal_id,
-    legal_name,
-    media_of,
-    members_of,
-    report_unknown,
-    text_of_raw,
-)
+from perdure.models.mapping.kept import extension, kept, kept_object, report_unknown
 from perdure.models.mapping.losses import Lost
-from perdure.models.mapping.makers import REDACTED
+from perdure.models.mapping.names import legal_id, legal_name
+from perdure.models.mapping.texts import arguments_text, json_text
 from perdure.models.mapping.turns import (
     NO_OUTPUT,
     Answered,
@@ -59,9 +47,13 @@ from perdure.wire import (
     Wire,
     text_of,
 )
+from perdure.wire.jsontext import members_of, text_of_raw
+from perdure.wire.marks import REDACTED, mark_of
+from perdure.wire.media import Media, media_of
+from perdure.wire.outputs import is_error
 
 PROVIDER = "bedrock"
-OWN = "perdure:bedrock"
+OWN = mark_of(PROVIDER)
 """The mark that holds members of a block."""
 
 CALL_ID = re.compile(r"[a-zA-Z0-9_.:-]{1,64}")
@@ -205,7 +197,7 @@ class Converse(msgspec.Struct, frozen=True):
             return Result(json_text({"toolResult": made}))
         inside, beside = self._output(output, lost)
         made["content"] = inside
-        made["status"] = "error" if output.text.startswith("Error: ") else "success"
+        made["status"] = "error" if is_error(output.text) else "success"
         _report(output, lost)
         made |= kept_object(output, OWN)
         blocks = [{"toolResult": made}, *_cache_point(output)]

@@ -8,9 +8,9 @@ from perdure.loop.model import ModelRequest
 from perdure.models.bedrock.messages import Converse
 from perdure.models.bedrock.settings import is_claude, settings_members
 from perdure.models.http.body import Body
-from perdure.models.mapping.content import json_text
 from perdure.models.mapping.heads import Head, head_of, opened
 from perdure.models.mapping.losses import Loss, Lost
+from perdure.models.mapping.texts import json_text
 from perdure.models.mapping.turns import Turns, View
 
 _HEAD = "perdure.models.bedrock:head"

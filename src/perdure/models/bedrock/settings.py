@@ -16,22 +16,19 @@ from perdure.models.mapping.claude import (
     takes_one_of_both,
     thinking_members,
 )
-from perdure.models.mapping.content import (
-    checked_name,
+from perdure.models.mapping.kept import kept, kept_object, report_unknown
+from perdure.models.mapping.losses import Lost
+from perdure.models.mapping.names import checked_name
+from perdure.models.mapping.settings import (
     given,
-    json_text,
-    kept,
-    kept_object,
-    members_of,
     merged,
     model_named,
     refuse_held,
     report_settings,
-    report_unknown,
     stops_of,
 )
-from perdure.models.mapping.losses import Lost
 from perdure.models.mapping.strict_schema import answer_schema, parameters_of
+from perdure.models.mapping.texts import json_text
 from perdure.models.mapping.turns import Seen
 from perdure.wire import (
     AllowedTools,
@@ -42,6 +39,7 @@ from perdure.wire import (
     TextFormat,
     UnknownTool,
 )
+from perdure.wire.jsontext import members_of
 
 _OWN_SETTINGS = frozenset(
     (

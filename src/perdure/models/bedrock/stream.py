@@ -20,15 +20,9 @@ from perdure.loop.model import ModelRequest
 from perdure.models.bedrock.events import EventStreamParser
 from perdure.models.bedrock.messages import OWN, PROVIDER
 from perdure.models.bedrock.settings import is_claude
-from perdure.models.mapping.content import (
-    as_unknown,
-    input_text_of,
-    json_text,
-    members_of,
-    text_of_raw,
-)
 from perdure.models.mapping.decoding import ApiDecoder, response_in
-from perdure.models.mapping.makers import MAKER, REDACTED
+from perdure.models.mapping.kept import as_unknown
+from perdure.models.mapping.texts import input_text_of, json_text
 from perdure.models.mapping.writer import Writer
 from perdure.wire import (
     ABSENT,
@@ -44,6 +38,8 @@ from perdure.wire import (
     UrlCitation,
     Usage,
 )
+from perdure.wire.jsontext import members_of, text_of_raw
+from perdure.wire.marks import MAKER, REDACTED
 
 # --- what the API sends ------------------------------------------------------------
 

@@ -17,18 +17,10 @@ import msgspec
 
 from perdure.models.chat.parts import ChatPart, flat, note_unknown, text_part
 from perdure.models.dialects import Dialect, Thoughts
-from perdure.models.mapping.content import (
-    json_text,
-    kept_object,
-    kept_text,
-    legal_id,
-    legal_name,
-    members_of,
-    object_text,
-    text_of_raw,
-)
+from perdure.models.mapping.kept import kept_object, kept_text, without_marks
 from perdure.models.mapping.losses import Lost
-from perdure.models.mapping.makers import MAKER, without_marks
+from perdure.models.mapping.names import legal_id, legal_name
+from perdure.models.mapping.texts import json_text, object_text
 from perdure.wire import (
     Annotation,
     FunctionCall,
@@ -42,15 +34,12 @@ from perdure.wire import (
     encode,
     text_of,
 )
-
-SIGNATURE = "perdure:thought_signature"
-"""The mark of a call that Google signed."""
+from perdure.wire.foreign import NO_SIGNATURE, nested_citation, thought_detail
+from perdure.wire.jsontext import members_of, text_of_raw
+from perdure.wire.marks import MAKER, SIGNATURE, mark_of
 
 BESIDE = "message"
 """The member of a service's mark that holds what its message has beside what became items."""
-
-_NO_SIGNATURE = "skip_thought_signature_validator"
-"""What Google's documentation gives for a call that somebody else made."""
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _NO_WAY_BACK = "the service takes no thoughts back"
@@ -70,7 +59,7 @@ class AssistantMessage:
 
     def __init__(self, dialect: Dialect, thoughts: Thoughts, lost: Lost) -> None:
         self._dialect = dialect
-        self._mark = f"perdure:{dialect.name}"
+        self._mark = mark_of(dialect.name)
         self._thoughts: Thoughts = thoughts
         self._lost = lost
         self._content: list[ChatPart] = []
@@ -121,7 +110,7 @@ class AssistantMessage:
         if self._dialect.thoughts_always:
             message.setdefault(self._thoughts, "")
         if self._dialect.signatures and "extra_content" not in message:
-            self.calls[0].setdefault("extra_content", _google(_NO_SIGNATURE))
+            self.calls[0].setdefault("extra_content", _google(NO_SIGNATURE))
 
     def _texts(self) -> str | list[ChatPart] | None:
         if self._inline:
@@ -261,12 +250,13 @@ class AssistantMessage:
 def _detail(item: Reasoning, own: dict[str, msgspec.Raw]) -> dict[str, object]:
     """A thought as OpenRouter gave it."""
     kind = text_of_raw(own["type"])
-    texts = {
-        "text": text_of(item.content or ()),
-        "summary": text_of(item.summary),
-        "data" if kind == "reasoning.encrypted" else "signature": item.encrypted_content or "",
-    }
-    return {**own, **{member: text for member, text in texts.items() if text}}
+    return thought_detail(
+        own,
+        kind,
+        text=text_of(item.content or ()),
+        summary=text_of(item.summary),
+        sealed=item.encrypted_content or "",
+    )
 
 
 _RETURNED = ("url_citation", "file")
@@ -282,8 +272,7 @@ def _annotation(annotation: Annotation, lost: Lost, at: str) -> object:
     raw = encode(without_marks(annotation, lost, at))
     if not isinstance(annotation, UrlCitation):
         return msgspec.Raw(raw)
-    members = cast("dict[str, object]", msgspec.json.decode(raw))
-    return {"type": members.pop("type"), "url_citation": members}
+    return nested_citation(cast("dict[str, object]", msgspec.json.decode(raw)))
 
 
 @lru_cache(maxsize=64)

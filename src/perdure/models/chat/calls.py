@@ -10,12 +10,11 @@ from __future__ import annotations
 from typing import cast
 
 from perdure.errors import DecodeError
-from perdure.models.chat.assistant import SIGNATURE
 from perdure.models.chat.chunks import CallDelta, Members
-from perdure.models.mapping.content import json_text, object_text
-from perdure.models.mapping.makers import MAKER
+from perdure.models.mapping.texts import json_text, object_text
 from perdure.models.mapping.writer import Writer
 from perdure.wire import StreamEvent
+from perdure.wire.marks import MAKER, SIGNATURE
 
 
 class _Call:

@@ -12,7 +12,7 @@ from typing import NamedTuple, cast
 import msgspec
 
 from perdure.errors import DecodeError
-from perdure.models.mapping.content import as_unknown
+from perdure.models.mapping.kept import as_unknown
 from perdure.wire import (
     ABSENT,
     Absent,

@@ -12,17 +12,8 @@ from typing import NamedTuple
 import msgspec
 
 from perdure.models.dialects import Dialect
-from perdure.models.mapping.content import (
-    Media,
-    is_text,
-    kept,
-    media_of,
-    members_of,
-    text_of_media,
-    text_of_raw,
-)
+from perdure.models.mapping.kept import kept
 from perdure.models.mapping.losses import Lost
-from perdure.models.mapping.makers import MAKER, REDACTED
 from perdure.wire import (
     InputFile,
     InputImage,
@@ -32,6 +23,9 @@ from perdure.wire import (
     UnknownPart,
     Wire,
 )
+from perdure.wire.jsontext import members_of, text_of_raw
+from perdure.wire.marks import MAKER, REDACTED
+from perdure.wire.media import Media, data_url, is_text, media_of, text_of_media
 
 ChatPart = dict[str, object]
 """One part of a message's content."""
@@ -198,9 +192,7 @@ def _document(media: Media, part: InputFile, lost: Lost) -> ChatPart | None:
 
 
 def _address(media: Media) -> str:
-    if media.data:
-        return f"data:{media.type or 'application/octet-stream'};base64,{media.data}"
-    return media.url or ""
+    return data_url(media.type, media.data) if media.data else media.url or ""
 
 
 # --- audio, and types nobody registered ---------------------------------------------------

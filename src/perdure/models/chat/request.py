@@ -7,9 +7,9 @@ from perdure.models.chat.messages import Messages, messages
 from perdure.models.chat.settings import instructions, members
 from perdure.models.dialects import OPENAI, Dialect
 from perdure.models.http.body import Body
-from perdure.models.mapping.content import json_text
 from perdure.models.mapping.heads import Head, head_of
 from perdure.models.mapping.losses import Loss, Lost
+from perdure.models.mapping.texts import json_text
 
 _HEAD_KEY = "perdure.models.chat:head"
 _TAIL = b"]}"

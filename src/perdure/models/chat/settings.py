@@ -15,8 +15,9 @@ import msgspec
 from perdure.errors import ConfigError
 from perdure.models.chat.parts import own_members
 from perdure.models.dialects import Dialect
-from perdure.models.mapping.content import given, kept, members_of, refuse_held
+from perdure.models.mapping.kept import kept
 from perdure.models.mapping.losses import Lost
+from perdure.models.mapping.settings import given, refuse_held
 from perdure.wire import (
     AllowedTools,
     FunctionChoice,
@@ -29,6 +30,7 @@ from perdure.wire import (
     TextFormat,
     ToolDefinition,
 )
+from perdure.wire.jsontext import members_of
 
 _NOT_TAKEN = "the service does not take it"
 

@@ -38,7 +38,6 @@ from perdure.models.dialects import OPENAI, Dialect
 from perdure.models.http.failures import failure
 from perdure.models.http.stream import StreamEnd, bad_frame
 from perdure.models.mapping.decoding import AnswerDecoder, response_in
-from perdure.models.mapping.makers import MAKER
 from perdure.models.mapping.writer import Writer
 from perdure.wire import (
     ErrorPayload,
@@ -50,6 +49,8 @@ from perdure.wire import (
     SurrogateJoiner,
     Usage,
 )
+from perdure.wire.foreign import DETAIL_TEXTS, ENCRYPTED
+from perdure.wire.marks import MAKER, mark_of
 from perdure.wire.sse import FRAME_LIMIT
 
 _COMPLETE = frozenset(
@@ -88,7 +89,7 @@ class ChatAssembler:
         clock: Clock | None = None,
     ) -> None:
         self._dialect = dialect
-        self._mark = f"perdure:{dialect.name}"
+        self._mark = mark_of(dialect.name)
         self._limit = request.settings.max_output_tokens if request is not None else None
         self._writer = Writer(request, ids=ids, clock=clock)
         self._calls = Calls(dialect.name)
@@ -255,12 +256,12 @@ class ChatAssembler:
     def _add_detail(self, detail: Members, events: list[StreamEvent]) -> None:
         """A thought as OpenRouter writes it: pieces of one type and index are one."""
         kind = (detail.get("type"), detail.get("index"))
-        if self._open != "thought" or self._detail != kind or kind[0] == _ENCRYPTED:
+        if self._open != "thought" or self._detail != kind or kind[0] == ENCRYPTED:
             self._open_thought({}, events)
             self._detail = kind
         writer = self._writer
         for name, value in detail.items():
-            if not isinstance(value, str) or name not in _MOVED:
+            if not isinstance(value, str) or name not in DETAIL_TEXTS:
                 if value is not None or name not in self._own:
                     self._own[name] = value
             elif not value:
@@ -411,9 +412,6 @@ class ChatAssembler:
 
 
 _FIELDS = frozenset({"reasoning", "reasoning_content"})
-_ENCRYPTED = "reasoning.encrypted"
-_MOVED = frozenset({"text", "summary", "data", "signature"})
-"""The members of a thought of OpenRouter's that become members of the item."""
 
 
 def _shows(details: list[Members]) -> bool:

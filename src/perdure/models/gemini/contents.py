@@ -14,22 +14,10 @@ from typing import cast
 import msgspec
 from msgspec import Raw
 
-from perdure.models.mapping.content import (
-    Media,
-    arguments_text,
-    extension,
-    json_text,
-    kept,
-    kept_object,
-    kept_text,
-    legal_name,
-    media_of,
-    members_of,
-    report_unknown,
-    text_of_raw,
-)
+from perdure.models.mapping.kept import extension, kept, kept_object, kept_text, report_unknown
 from perdure.models.mapping.losses import Lost
-from perdure.models.mapping.makers import MAKER
+from perdure.models.mapping.names import legal_name
+from perdure.models.mapping.texts import arguments_text, json_text
 from perdure.models.mapping.turns import NO_OUTPUT, Answered, Piece, Result, Turn, said, written
 from perdure.wire import (
     Annotation,
@@ -50,15 +38,15 @@ from perdure.wire import (
     Wire,
     text_of,
 )
+from perdure.wire.foreign import NO_SIGNATURE
+from perdure.wire.jsontext import members_of, text_of_raw
+from perdure.wire.marks import MAKER, SIGNATURE, mark_of
+from perdure.wire.media import Media, media_of
+from perdure.wire.outputs import ERROR, is_error
 
 PROVIDER = "gemini"
-OWN = "perdure:gemini"
+OWN = mark_of(PROVIDER)
 """The mark that holds members of a part."""
-SIGNATURE = "perdure:thought_signature"
-"""The mark that holds what the model thought before a call or a text."""
-
-SKIP = "skip_thought_signature_validator"
-"""What the API takes for the signature of a call that another model made."""
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,63}")
 
@@ -130,7 +118,7 @@ class Contents(msgspec.Struct, frozen=True):
         call = members_of(first.blocks[0])
         if "thoughtSignature" in call:
             return None
-        signed = json_text({**call, "thoughtSignature": SKIP})
+        signed = json_text({**call, "thoughtSignature": NO_SIGNATURE})
         return written(
             "model",
             "parts",
@@ -272,7 +260,7 @@ def _function_response(
     quiet = Lost()
     made: ApiPart = {"id": call.call_id, "name": legal_name(call.name, NAME, quiet)}
     if output is None:
-        made["response"] = {"error": NO_OUTPUT.removeprefix("Error: ")}
+        made["response"] = {"error": NO_OUTPUT.removeprefix(ERROR)}
         return Result(json_text({"functionResponse": made}))
     inside: list[ApiPart] = []
     beside: list[bytes] = []
@@ -306,8 +294,8 @@ def _stands_inside(part: ApiPart) -> bool:
 
 def _response(text: str, *, media: bool) -> object:
     """What a function gave, as the object that the API wants."""
-    if text.startswith("Error: "):
-        return {"error": text.removeprefix("Error: ")}
+    if is_error(text):
+        return {"error": text.removeprefix(ERROR)}
     if not text and media:
         return {}
     try:

@@ -12,8 +12,10 @@ import msgspec
 from msgspec import Raw
 
 from perdure.models.gemini.contents import OWN, PROVIDER
-from perdure.models.mapping.content import as_unknown, json_text, members_of, text_of_raw
+from perdure.models.mapping.kept import as_unknown
+from perdure.models.mapping.texts import json_text
 from perdure.wire import Annotation, Source, UnknownAnnotation, UrlCitation
+from perdure.wire.jsontext import members_of, text_of_raw
 
 
 class _Segment(msgspec.Struct, rename="camel"):

@@ -10,7 +10,7 @@ from msgspec import Raw
 
 from perdure.errors import AuthFailed, ContextTooLong, QuotaExhausted, Rejected
 from perdure.models.http import failures
-from perdure.models.mapping.content import members_of, text_of_raw
+from perdure.wire.jsontext import members_of, text_of_raw
 
 
 class _Detail(msgspec.Struct, rename="camel"):

@@ -8,9 +8,9 @@ from perdure.loop.model import ModelRequest
 from perdure.models.gemini.contents import Contents
 from perdure.models.gemini.settings import settings_members, version
 from perdure.models.http.body import Body
-from perdure.models.mapping.content import json_text
 from perdure.models.mapping.heads import Head, head_of, opened
 from perdure.models.mapping.losses import Loss, Lost
+from perdure.models.mapping.texts import json_text
 from perdure.models.mapping.turns import Turns, View
 
 _HEAD = "perdure.models.gemini:head"

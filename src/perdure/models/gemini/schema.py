@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
-from perdure.models.mapping.content import json_text
 from perdure.models.mapping.losses import Lost
+from perdure.models.mapping.texts import json_text
 from perdure.wire.jsontext import member_path
 
 Schema = Mapping[str, object]

@@ -11,18 +11,17 @@ from msgspec import Raw
 from perdure.errors import ConfigError
 from perdure.models.gemini.contents import NAME, OWN, PROVIDER, own_members
 from perdure.models.gemini.schema import gemini_schema
-from perdure.models.mapping.content import (
-    checked_name,
+from perdure.models.mapping.kept import kept
+from perdure.models.mapping.losses import Lost
+from perdure.models.mapping.names import checked_name
+from perdure.models.mapping.settings import (
     given,
-    kept,
-    members_of,
     merged,
     model_named,
     refuse_held,
     report_settings,
     stops_of,
 )
-from perdure.models.mapping.losses import Lost
 from perdure.wire import (
     AllowedTools,
     FunctionChoice,
@@ -33,6 +32,7 @@ from perdure.wire import (
     UnknownFormat,
     UnknownTool,
 )
+from perdure.wire.jsontext import members_of
 
 _VERSION = re.compile(r"gemini-(\d{1,2})(?:\.(\d{1,2}))?(?!\d)")
 

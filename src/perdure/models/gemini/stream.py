@@ -17,12 +17,11 @@ from msgspec import UNSET, Meta, Raw, UnsetType
 from perdure.clock import Clock, Ids
 from perdure.errors import DecodeError
 from perdure.loop.model import ModelRequest
-from perdure.models.gemini.contents import OWN, PROVIDER, SIGNATURE
+from perdure.models.gemini.contents import OWN, PROVIDER
 from perdure.models.gemini.grounding import annotations_of
 from perdure.models.http.failures import failure
-from perdure.models.mapping.content import json_text, members_of, text_of_raw
 from perdure.models.mapping.decoding import ApiDecoder, response_in
-from perdure.models.mapping.makers import MAKER
+from perdure.models.mapping.texts import json_text
 from perdure.models.mapping.writer import Writer
 from perdure.wire import (
     ErrorPayload,
@@ -35,7 +34,8 @@ from perdure.wire import (
     UnknownItem,
     Usage,
 )
-from perdure.wire.jsontext import loads
+from perdure.wire.jsontext import loads, members_of, text_of_raw
+from perdure.wire.marks import MAKER, SIGNATURE
 
 # --- what the API sends ------------------------------------------------------------
 

@@ -6,9 +6,10 @@ import re
 
 import msgspec
 
-from perdure.models.mapping.content import kept, members_of
+from perdure.models.mapping.kept import kept
 from perdure.models.mapping.losses import Lost
 from perdure.wire import Request
+from perdure.wire.jsontext import members_of
 
 DEFAULT_MAX_TOKENS = 4096
 """The most tokens of an answer where the settings do not say; the API has no default."""

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import NamedTuple, cast
 
 from perdure.errors import ConfigError
-from perdure.models.mapping.content import json_text
 from perdure.models.mapping.losses import Lost
+from perdure.models.mapping.texts import json_text
 from perdure.wire import FunctionTool, JsonSchemaFormat
 from perdure.wire.jsontext import member_path
 

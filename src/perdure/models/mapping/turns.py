@@ -20,10 +20,10 @@ from msgspec.structs import replace
 
 from perdure.loop.transcript import Items
 from perdure.models.http.body import Body
-from perdure.models.mapping.content import kept_text
+from perdure.models.mapping.kept import kept_text
 from perdure.models.mapping.losses import Loss, Lost
-from perdure.models.mapping.makers import MAKER
 from perdure.wire import FunctionCall, FunctionCallOutput, Item, Message, Reasoning
+from perdure.wire.marks import MAKER
 
 Role = Literal["user", "assistant"]
 

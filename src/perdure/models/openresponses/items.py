@@ -23,9 +23,9 @@ from msgspec.structs import replace
 
 from perdure.loop.transcript import Items, left_out
 from perdure.models.http.body import Body
-from perdure.models.mapping.content import kept_text, legal_id, legal_name
+from perdure.models.mapping.kept import is_makers, kept_text, without_marks
 from perdure.models.mapping.losses import Loss, Lost
-from perdure.models.mapping.makers import MAKER, is_makers, slug_of, without_marks
+from perdure.models.mapping.names import legal_id, legal_name
 from perdure.models.mapping.turns import NO_OUTPUT
 from perdure.wire import (
     ABSENT,
@@ -45,6 +45,7 @@ from perdure.wire import (
     is_extension,
     text_of,
 )
+from perdure.wire.marks import MAKER, slug_of
 
 _KEY = "perdure.models.openresponses:items"
 

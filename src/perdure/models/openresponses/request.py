@@ -7,9 +7,9 @@ from msgspec.structs import replace
 from perdure.loop.model import ModelRequest
 from perdure.loop.transcript import Items
 from perdure.models.http.body import Body
-from perdure.models.mapping.content import refuse_held
 from perdure.models.mapping.heads import Head, head_of, opened
 from perdure.models.mapping.losses import Loss, Lost
+from perdure.models.mapping.settings import refuse_held
 from perdure.models.openresponses.items import sent
 from perdure.models.openresponses.settings import settings_members
 from perdure.wire import (

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from perdure.models.mapping.content import kept, kept_object, refuse_held
+from perdure.models.mapping.kept import is_makers, kept, kept_object, without_marks
 from perdure.models.mapping.losses import Lost
-from perdure.models.mapping.makers import is_makers, is_mark, slug_of, without_marks
+from perdure.models.mapping.settings import refuse_held
 from perdure.wire import (
     ABSENT,
     Kept,
@@ -22,8 +22,9 @@ from perdure.wire import (
     UnknownToolChoice,
     encode,
 )
+from perdure.wire.marks import is_mark, mark_of, slug_of
 
-OWN = "perdure:openresponses"
+OWN = mark_of("openresponses")
 """The mark of settings that holds members of the body."""
 
 _NOT_TAKEN = frozenset({"stop", "seed", "top_k"})

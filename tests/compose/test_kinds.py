@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import inspect
+import json
 from collections.abc import AsyncIterator, Mapping
 from typing import Annotated
 
+import msgspec
 import pytest
 
 from perdure import RawTool, call_model, tool
@@ -134,6 +137,24 @@ def test_what_a_tool_is() -> None:
     assert not has_approval_required_tools([plain, search])
 
 
+def test_a_tool_is_made_with_options_or_without_of_types_that_stand_beside_it() -> None:
+    class Place(msgspec.Struct):
+        town: str
+
+    @client_tool
+    def plainly(place: Place) -> str:
+        return place.town
+
+    @client_tool(name="named")
+    def with_options(place: Place) -> str:
+        return place.town
+
+    assert plainly.parameters == with_options.parameters
+    assert "town" in json.dumps(plainly.parameters)
+    assert (plainly.name, with_options.name) == ("plainly", "named")
+    assert {"fn", "name", "effect"} <= inspect.signature(client_tool).parameters.keys()
+
+
 def test_a_mark_is_a_copy_and_changes_nothing_on_the_wire() -> None:
     marked = mark_mcp(regular)
     assert is_mcp_tool(marked)
@@ -147,7 +168,7 @@ def test_a_mark_is_a_copy_and_changes_nothing_on_the_wire() -> None:
     [
         (lambda: human_tool(output=None), "what the answer is"),
         (lambda: human_tool(output=str, effect="once")(regular.inner.fn), "may be put again"),  # type: ignore[attr-defined]
-        (lambda: client_tool(lifecycle="background"), "what its result will be"),
+        (lambda: client_tool(lifecycle="background")(regular.inner.fn), "what its result will be"),  # type: ignore[attr-defined]
         (lambda: server_tool({"name": "x"}), "has a type"),
         (lambda: client_tool(name="shared")(regular.inner.fn), "all tools share"),  # type: ignore[attr-defined]
         (lambda: client_tool(max_concurrency=0)(regular.inner.fn), "at least 1"),  # type: ignore[attr-defined]

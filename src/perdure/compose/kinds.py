@@ -9,10 +9,11 @@ one. A tool is *background* or *deferred* if its result may come after its call 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
-from typing import Literal, TypeAlias, overload
+from typing import Concatenate, Literal, ParamSpec, Protocol, TypeAlias, cast, overload
 
 import msgspec
 
@@ -157,7 +158,38 @@ AnyTool: TypeAlias = Tool | ServerTool | Callable[..., object]
 # --- making them ----------------------------------------------------------------------
 
 
-@overload
+P = ParamSpec("P")
+
+
+class Maker(Protocol[P]):
+    """Makes a tool of a function at once, or as a decorator with options."""
+
+    @overload
+    def __call__(
+        self, fn: Callable[..., object], /, *args: P.args, **options: P.kwargs
+    ) -> ClientTool: ...
+
+    @overload
+    def __call__(
+        self, *args: P.args, **options: P.kwargs
+    ) -> Callable[[Callable[..., object]], ClientTool]: ...
+
+
+def _decorating(make: Callable[Concatenate[Callable[..., object], P], ClientTool]) -> Maker[P]:
+    """What makes a tool of a function, as a decorator too."""
+
+    @functools.wraps(make)
+    def maker(
+        fn: Callable[..., object] | None = None, /, *args: P.args, **options: P.kwargs
+    ) -> ClientTool | Callable[[Callable[..., object]], ClientTool]:
+        if fn is not None:
+            return make(fn, *args, **options)
+        return lambda function: make(function, *args, **options)
+
+    return cast("Maker[P]", maker)
+
+
+@_decorating
 def client_tool(
     fn: Callable[..., object],
     /,
@@ -180,56 +212,7 @@ def client_tool(
     strict: bool = False,
     sequential: bool = False,
     resource: str | None = None,
-) -> ClientTool: ...
-
-
-@overload
-def client_tool(
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    parameters: Mapping[str, object] | None = None,
-    output: Spec = None,
-    events: Spec = None,
-    context: Spec = None,
-    require_approval: bool | ApprovalCheck = False,
-    next_turn_params: Mapping[str, NextTurn] | None = None,
-    to_model_output: ToModelOutput | None = None,
-    lifecycle: Lifecycle = "sync",
-    ack: object = None,
-    grace: float = GRACE,
-    timeout: float | None = None,
-    max_concurrency: int | None = None,
-    effect: Effect | EffectOf = "once",
-    strict: bool = False,
-    sequential: bool = False,
-    resource: str | None = None,
-) -> Callable[[Callable[..., object]], ClientTool]: ...
-
-
-def client_tool(
-    fn: Callable[..., object] | None = None,
-    /,
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    parameters: Mapping[str, object] | None = None,
-    output: Spec = None,
-    events: Spec = None,
-    context: Spec = None,
-    require_approval: bool | ApprovalCheck = False,
-    next_turn_params: Mapping[str, NextTurn] | None = None,
-    to_model_output: ToModelOutput | None = None,
-    lifecycle: Lifecycle = "sync",
-    ack: object = None,
-    grace: float = GRACE,
-    timeout: float | None = None,
-    max_concurrency: int | None = None,
-    effect: Effect | EffectOf = "once",
-    strict: bool = False,
-    sequential: bool = False,
-    resource: str | None = None,
-) -> ClientTool | Callable[[Callable[..., object]], ClientTool]:
+) -> ClientTool:
     """Make a tool of a function that gives a result, or of an async generator.
 
     ```python
@@ -266,24 +249,22 @@ def client_tool(
     Raises:
         ConfigError: The name is reserved, an option is wrong, or the function cannot be a tool.
     """
-    names = _callers_names()
     if lifecycle != "sync" and output is None:
         raise ConfigError(f"a {lifecycle} tool says what its result will be: output=...")
-
-    def make(function: Callable[..., object]) -> ClientTool:
-        events_, output_ = checker(events, "events"), checker(output, "output")
-        options = Options(
-            name=name,
-            description=description,
-            parameters=parameters,
-            effect=effect,
-            strict=strict,
-            sequential=sequential,
-            resource=resource,
-        )
-        made = ClientTool(
-            inner=tool_of(function, options, names, events_, output_),
-            kind="generator" if inspect.isasyncgenfunction(function) or events_ else "regular",
+    events_, output_ = checker(events, "events"), checker(output, "output")
+    options = Options(
+        name=name,
+        description=description,
+        parameters=parameters,
+        effect=effect,
+        strict=strict,
+        sequential=sequential,
+        resource=resource,
+    )
+    return checked(
+        ClientTool(
+            inner=tool_of(fn, options, _callers_names(), events_, output_),
+            kind="generator" if inspect.isasyncgenfunction(fn) or events_ else "regular",
             lifecycle=lifecycle,
             event_schema=events_,
             output_schema=output_,
@@ -296,9 +277,7 @@ def client_tool(
             ack=ack,
             grace=grace,
         )
-        return checked(made)
-
-    return make if fn is None else make(fn)
+    )
 
 
 def manual_tool(
@@ -445,11 +424,13 @@ def _next_turn(given: Mapping[str, NextTurn] | None) -> Mapping[str, NextTurn]:
 
 
 def _callers_names() -> Mapping[str, object]:
+    """The local names of whoever makes a tool, for annotations that name them."""
     frame = inspect.currentframe()
-    caller = frame.f_back.f_back if frame is not None and frame.f_back is not None else None
-    if caller is None or caller.f_locals is caller.f_globals:
+    while frame is not None and frame.f_globals is globals():
+        frame = frame.f_back
+    if frame is None or frame.f_locals is frame.f_globals:
         return {}
-    return dict(caller.f_locals)
+    return dict(frame.f_locals)
 
 
 def _held(rules: Checker, value: object) -> object:

@@ -152,15 +152,22 @@ class Session(Generic[OutputT]):
         self._take_up(recording, tools)
         await self._take_messages(recording)
 
+    async def _take_votes(self) -> None:
+        """Take up what people said of calls that wait for their votes."""
+        waits = any(one.gate is not None for one in self._pending)
+        if waits and self._recording is not None and not self._is_running():
+            await self._take_messages(self._recording)
+
     async def _take_messages(self, recording: Recording) -> None:
-        """Take up what the inbox holds: a late result is refused on record (LOG 5.10)."""
-        from perdure.durable.chats import refuse_messages
+        """Take up what the inbox holds: votes; a late result is refused on record (LOG 5.10)."""
+        from perdure.durable.chats import take_messages
         from perdure.durable.late import sent
 
         self._late = False
         await sent()
-        if await refuse_messages(recording, clock=self._agent.clock):
-            self._take_up(recording.again(), await self._agent.tools_now())
+        again = await take_messages(self._agent, recording)
+        if again is not None:
+            self._take_up(again, await self._agent.tools_now())
 
     def _heard_late(self, call_id: str, result: ToolResult) -> None:
         """A tool that was given up gave a result."""
@@ -276,7 +283,10 @@ class Session(Generic[OutputT]):
             return ()
         if prompts and isinstance(unhide(prompts[0])[0], FunctionCallOutput):
             return ()
-        answers = self._recording.replay(await self._agent.tools_now())
+        from perdure.durable.chats import recorded_answers
+
+        await self._take_votes()
+        answers = recorded_answers(self._recording, await self._agent.tools_now())
         if {answer.call_id for answer in answers} != {one.call.call_id for one in self._pending}:
             return ()
         return answers
@@ -303,9 +313,11 @@ class Session(Generic[OutputT]):
             NotPending: Not every pending call has exactly one answer.
             AmbiguousCall: An approved call may have run, and its effect forbids running it again.
             CallAnswered: An approved call is owed an output.
+            NeedsApproval: An approved call waits for votes, which no answer stands for.
             AlreadyRunning: A drive is running.
         """
         self._refuse_if_running()
+        await self._take_votes()
         checked = check_answers(self._pending, answers, await self._agent.tools_now())
         return await self._drive(Opening(answers=checked), trigger)
 
@@ -340,6 +352,7 @@ class Session(Generic[OutputT]):
 
         async def start(consumers: Broadcast) -> DriveHandle:
             self._refuse_if_running()
+            await self._take_votes()
             checked = check_answers(self._pending, answers, await self._agent.tools_now())
             return await self._start(Opening(answers=checked), trigger, consumers)
 

@@ -215,10 +215,8 @@ def verify(*, file: str, keys: tuple[str, ...], need: int | None) -> int:
         checked = check_evidence(evidence, keys=known or None, policy=policy)
     except (BadEvidence, BadKey, ModuleNotFoundError) as error:
         raise Unusable(one_line(str(error))) from error
-    for fault in checked.faults:
-        click.echo(one_line(f"perdure: {fault}"), err=True)
     if not checked.ok:
-        return 1
+        raise Refused(one_line("; ".join(checked.faults)))
     subject, tally = evidence.subject, evidence.tally
     by = tally.denied_by if tally.outcome == "denied" else tally.approved_by
     by_whom = f" by {', '.join(by)}" if by else ""

@@ -45,6 +45,7 @@ from perdure.loop import (
 )
 from perdure.loop.account import NOTHING, Account, Spent
 from perdure.loop.config import NO_LIMITS
+from perdure.loop.context import identified
 from perdure.loop.model import check as check_model
 from perdure.models import Resolved, resolve
 from perdure.models.capabilities import of_client, of_scheme
@@ -223,6 +224,7 @@ class Agent(Generic[OutputT]):
         wait: bool = True,
         trigger: Trigger | None = None,
         budget: Budget | None = None,
+        principal: str = "",
     ) -> RunResult[OutputT]:
         """Run to the end.
 
@@ -240,27 +242,31 @@ class Agent(Generic[OutputT]):
             wait: With an id: wait while another process drives the run; else it is refused.
             trigger: What caused it.
             budget: What this run may take, over the agent's own.
+            principal: For whom it runs, as `user:42`. Tools see it, sub-agents inherit it, and the
+                record has it with each decision and dispatch. A run with an id keeps it.
 
         Raises:
             RunFailed: The run ended in error; the error carries what it had done.
             SagaRolledBack: A call of the saga failed, and what ran was undone; so it is each time.
             ConfigError: The run could not begin.
-            RunMismatch: The id is bound to another input, or is the name of a session; or it is
-                a saga, and this is not, or the other way round.
+            RunMismatch: The id is bound to another input or principal, or is the name of a
+                session; or it is a saga, and this is not, or the other way round.
             RunBusy: Another driver has the run, and `wait` is false.
             LogError: The store refuses.
         """
         items = prompt_items(input)
         if budget is not None:
             agent = self._budgeted(budget)
-            return await agent.run(items, run_id=run_id, wait=wait, trigger=trigger)
+            return await agent.run(
+                items, run_id=run_id, saga=saga, wait=wait, trigger=trigger, principal=principal
+            )
         if run_id is not None:
-            return await self._run_by_id(items, run_id, trigger, saga=saga, wait=wait)
+            return await self._run_by_id(items, run_id, trigger, principal, saga=saga, wait=wait)
         _refuse_saga(saga=saga)
         if self.store:
-            async with self.session() as session:
+            async with self.session(principal=principal) as session:
                 return await session.send(items, trigger=trigger)
-        handle = await self._begin(items, trigger)
+        handle = await self._begin(items, trigger, principal)
         await handle.wait()
         return read_result(handle, self._plan)
 
@@ -273,6 +279,7 @@ class Agent(Generic[OutputT]):
         wait: bool = True,
         trigger: Trigger | None = None,
         budget: Budget | None = None,
+        principal: str = "",
     ) -> RunResult[OutputT]:
         """`run`, for scripts. Ctrl-C aborts the run and raises KeyboardInterrupt.
 
@@ -281,7 +288,13 @@ class Agent(Generic[OutputT]):
         """
         return background.run_sync(
             lambda: self.run(
-                input, run_id=run_id, saga=saga, wait=wait, trigger=trigger, budget=budget
+                input,
+                run_id=run_id,
+                saga=saga,
+                wait=wait,
+                trigger=trigger,
+                budget=budget,
+                principal=principal,
             ),
             name="Agent.run_sync",
             instead="Agent.run",
@@ -295,6 +308,7 @@ class Agent(Generic[OutputT]):
         saga: bool = False,
         trigger: Trigger | None = None,
         budget: Budget | None = None,
+        principal: str = "",
     ) -> RunStream[OutputT]:
         """Run, and show what happens: `async with agent.stream("Hello") as stream: ...`.
 
@@ -313,16 +327,22 @@ class Agent(Generic[OutputT]):
             saga: With an id: all or nothing; see `run`.
             trigger: What caused it.
             budget: What this run may take, over the agent's own.
+            principal: For whom it runs; see `run`.
         """
         items = prompt_items(input)
         if budget is not None:
-            return self._budgeted(budget).stream(items, run_id=run_id, trigger=trigger)
+            return self._budgeted(budget).stream(
+                items, run_id=run_id, saga=saga, trigger=trigger, principal=principal
+            )
         if run_id is not None:
-            return self._stream_by_id(items, run_id, trigger, saga=saga)
+            return self._stream_by_id(items, run_id, trigger, principal, saga=saga)
         _refuse_saga(saga=saga)
         if self.store:
-            return self.session().stream(items, trigger=trigger, owned=True)
-        return RunStream(lambda broadcast: self._begin(items, trigger, broadcast), plan=self._plan)
+            chat = self.session(principal=principal)
+            return chat.stream(items, trigger=trigger, owned=True)
+        return RunStream(
+            lambda broadcast: self._begin(items, trigger, principal, broadcast), plan=self._plan
+        )
 
     def session(
         self,
@@ -331,6 +351,7 @@ class Agent(Generic[OutputT]):
         transcript: Transcript | Iterable[Item] = (),
         pending: Sequence[PendingCall] = (),
         wait: float = 0.0,
+        principal: str = "",
     ) -> Session[OutputT]:
         """A live conversation: `async with agent.session() as chat: await chat.send("hi")`.
 
@@ -345,6 +366,7 @@ class Agent(Generic[OutputT]):
                 is taken for a call that may have run.
             wait: Seconds to wait on entering, while another process drives the session or one that
                 was killed still has its lease, before `Leased` is raised.
+            principal: For whom its drives run, as `run` says.
 
         Raises:
             ConfigError: It has a transcript and would be recorded.
@@ -353,7 +375,13 @@ class Agent(Generic[OutputT]):
             raise ConfigError("a recorded session begins from its record, not from a transcript")
         store = self.store or (PROCESS_STORE if name else "")
         return Session(
-            self, transcript=transcript, pending=pending, name=name, store=store, wait=wait
+            self,
+            transcript=transcript,
+            pending=pending,
+            name=name,
+            store=store,
+            wait=wait,
+            principal=principal,
         )
 
     def as_tool(
@@ -421,6 +449,7 @@ class Agent(Generic[OutputT]):
         recording: Recording | None = None,
         limits: Limits | None = None,
         account: Account | None = None,
+        principal: str = "",
     ) -> DriveHandle:
         """Start a drive over a transcript that somebody else keeps; see `perdure.loop.begin`.
 
@@ -432,6 +461,8 @@ class Agent(Generic[OutputT]):
         await check_model(self._resolved.model)
         config = self._config(await self._instructions())
         config = self._charged(config, account or self.account(), limits)
+        known = recording.session.header.principal if recording is not None else ""
+        config = identified(config, known or principal)
         if recording is not None:
             config = _recorded(config, recording)
             if config.account is not None and config.account.is_limited:
@@ -484,6 +515,7 @@ class Agent(Generic[OutputT]):
         items: tuple[Item | Hidden, ...],
         run_id: str,
         trigger: Trigger | None,
+        principal: str,
         *,
         saga: bool,
         wait: bool,
@@ -497,7 +529,7 @@ class Agent(Generic[OutputT]):
             items,
             saga=saga,
             wait=wait,
-            driving=Driving(trigger=trigger),
+            driving=Driving(trigger=trigger, principal=principal),
         )
         return result_of_run(ran.state, ran.error, self._plan)
 
@@ -506,6 +538,7 @@ class Agent(Generic[OutputT]):
         items: tuple[Item | Hidden, ...],
         run_id: str,
         trigger: Trigger | None,
+        principal: str,
         *,
         saga: bool,
     ) -> RunStream[OutputT]:
@@ -515,7 +548,16 @@ class Agent(Generic[OutputT]):
 
         async def start(_: Broadcast) -> WholeRun[OutputT]:
             store = self.opened(self.store or PROCESS_STORE)
-            following = await follow(self, store, run_id, items, events, saga=saga, trigger=trigger)
+            following = await follow(
+                self,
+                store,
+                run_id,
+                items,
+                events,
+                saga=saga,
+                trigger=trigger,
+                principal=principal,
+            )
             return WholeRun(following, self._plan)
 
         return RunStream(start, plan=self._plan, events=events)
@@ -540,12 +582,15 @@ class Agent(Generic[OutputT]):
         self,
         items: tuple[Item | Hidden, ...],
         trigger: Trigger | None,
+        principal: str,
         consumers: Broadcast | None = None,
     ) -> DriveHandle:
         transcript = Transcript()
         check_opening(transcript.snapshot(), items)
         opening = Opening(prompts=items)
-        return await self.begin(transcript, opening, consumers=consumers, trigger=trigger)
+        return await self.begin(
+            transcript, opening, consumers=consumers, trigger=trigger, principal=principal
+        )
 
     async def _instructions(self) -> str:
         if isinstance(self.instructions, str):
@@ -641,6 +686,7 @@ class Agent(Generic[OutputT]):
             sequential=self.sequential,
             tool_provider=self.tool_provider,
             middleware=tuple(self.middleware),
+            deployment=self.identity,
             retry=self.retry,
             elicitor=self.elicitor,
             recorder=self.recorder,
@@ -657,6 +703,8 @@ def _recorded(config: Config, recording: Recording) -> Config:
     from perdure.durable.steps import nested_step
 
     asks = config.elicitor
+    recording.recorder.deployment = config.deployment
+    recording.recorder.principal = config.principal
     return dataclasses.replace(
         config,
         recorder=config.recorder or recording.write_record,

@@ -87,7 +87,9 @@ class Session(Generic[OutputT]):
         name: str = "",
         store: str | Store = "",
         wait: float = 0.0,
+        principal: str = "",
     ) -> None:
+        self._principal = principal
         self._agent = agent
         self._name = name
         self._store = store
@@ -603,7 +605,13 @@ class Session(Generic[OutputT]):
             raise ConfigError("an empty session has nothing to go on from")
         begun = fork(session, base, clock=agent.clock, ids=agent.ids, name=name)
         await recording.store.create(begun.header, name=name, batch=begun.entries)
-        return Session(agent, name=name, store=recording.store, wait=self._wait)
+        return Session(
+            agent,
+            name=name,
+            store=recording.store,
+            wait=self._wait,
+            principal=self._principal,
+        )
 
     def _recorded(self, what: str) -> Recording:
         """The record, between two drives."""
@@ -668,6 +676,7 @@ class Session(Generic[OutputT]):
                 trigger=trigger,
                 pending=self._pending,
                 recording=self._recording,
+                principal=self._principal,
             )
         finally:
             self._starting = False

@@ -75,7 +75,14 @@ async def run_by_id(
     """
     driving = driving or Driving()
     session = await begin_run(
-        driven, store, run_id, prompts, kind=kind, saga=saga, trigger=driving.trigger
+        driven,
+        store,
+        run_id,
+        prompts,
+        kind=kind,
+        saga=saga,
+        trigger=driving.trigger,
+        principal=driving.principal,
     )
     return await go_on_with(driven, store, session, wait=wait, driving=driving)
 

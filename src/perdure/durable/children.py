@@ -204,6 +204,7 @@ class AgentTool:
             now,
             run=_below(run, call) if run is not None else None,
             agent=self.driven.name,
+            principal=parent.recorder.principal or parent.session.header.principal,
             cwd=(env.cwd if env is not None else "") or parent.session.header.cwd,
             origin=Origin(parent.session.id),
             spawned_by=call.id,

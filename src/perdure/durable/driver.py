@@ -81,6 +81,8 @@ class Driving:
 
     consumers: Broadcast | None = None
     trigger: Trigger | None = None
+    principal: str = ""
+    """For whom a run is begun; what the record says of one that is there stands."""
     poll: float = POLL
     at: At = passing
     watcher: Watcher = NOBODY

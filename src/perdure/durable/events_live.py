@@ -213,6 +213,7 @@ async def follow(
     *,
     saga: bool = False,
     trigger: Trigger | None = None,
+    principal: str = "",
 ) -> Following:
     """Begin a run, or go on with it, and show it. Arguments are those of `run_by_id`.
 
@@ -221,7 +222,9 @@ async def follow(
         RunMismatch: The id is bound to another input or kind.
         LogError: The store refuses.
     """
-    session = await begin_run(driven, store, run_id, prompts, saga=saga, trigger=trigger)
+    session = await begin_run(
+        driven, store, run_id, prompts, saga=saga, trigger=trigger, principal=principal
+    )
     driving = Driving(consumers=events, trigger=trigger, watcher=events)
     task = asyncio.get_running_loop().create_task(
         _until_rest(driven, store, session, driving, events), name=f"perdure-stream-{session.id}"

@@ -18,6 +18,7 @@ from perdure.log.timestamps import timestamp
 from perdure.log.writing import salted, seal
 from perdure.loop import Hidden, Transcript, Trigger, unhide
 from perdure.loop.drive import check_opening
+from perdure.loop.identity import check_identity
 from perdure.wire import Item
 
 MAX_RUN_ID = 512
@@ -49,15 +50,17 @@ async def begin_run(
     kind: str = "run",
     saga: bool = False,
     trigger: Trigger | None = None,
+    principal: str = "",
 ) -> Session:
     """The session of a run: a new one that holds the input, or the one that is there.
 
     Raises:
         ConfigError: The id or the input cannot begin a run.
-        RunMismatch: The id is bound to another input, or to another kind of session.
+        RunMismatch: The id is bound to another input or principal, or to another kind of session.
         StoreFailed: Whether the run was begun is unknown; ask again.
     """
     check_run_id(run_id)
+    check_identity(principal, "principal")
     check_opening(Transcript().snapshot(), prompts)
     clock, ids = driven.clock, driven.ids
     header = new_header(
@@ -66,6 +69,7 @@ async def begin_run(
         name=run_id,
         run=RunIdentity(id=run_id, kind=kind, saga=saga),
         agent=driven.name,
+        principal=principal,
         cwd=cwd_of(driven.env),
     )
     drafts = [input_draft(given, driven.keep, trigger) for given in prompts]
@@ -77,6 +81,7 @@ async def begin_run(
         session = await read_run(store, taken.session)
         asked = RunIdentity(id=run_id, kind=kind, saga=saga)
         _check_same(session, asked, driven.name, prompts)
+        _check_principal(session, run_id, principal)
         return session
     session = Session(header)
     for entry in entries:
@@ -107,6 +112,13 @@ def _check_same(
         raise RunMismatch(run_id, f"is of the program {session.header.agent!r}, not {name!r}")
     if not is_same_input(input_of(session), [unhide(one)[0] for one in prompts]):
         raise RunMismatch(run_id, "was begun with another input")
+
+
+def _check_principal(session: Session, run_id: str, principal: str) -> None:
+    """Whoever goes on with a run need not say for whom it works, but not somebody else."""
+    known = session.header.principal
+    if principal and principal != known:
+        raise RunMismatch(run_id, f"was begun for {known!r}" if known else "was begun for nobody")
 
 
 def input_of(session: Session) -> tuple[Item, ...]:

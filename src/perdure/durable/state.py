@@ -57,6 +57,7 @@ class RunState:
         usage: The tokens of all its responses.
         spend: What all its requests took, those of its sub-agents included: tokens by model,
             money, the part that was estimated, the part whose answers nobody took.
+        principal: For whom it works; empty if nobody said.
         created_at: When it was begun, as a timestamp.
         saga: Whether it is all or nothing.
         report: What came of rolling it back, as far as it has come; None if it was not.
@@ -75,6 +76,7 @@ class RunState:
     turns: int = 0
     usage: Usage = NO_USAGE
     spend: Spend = NO_SPEND
+    principal: str = ""
     created_at: str = ""
     saga: bool = False
     report: SagaReport | None = None
@@ -133,6 +135,7 @@ def state_of(
         turns=len(responses),
         usage=usage_of(responses),
         spend=own_spend(session.entries).spend() if spend is None else spend,
+        principal=header.principal,
         created_at=header.created_at,
         saga=header.is_saga,
         report=view.saga.report,

@@ -20,8 +20,18 @@ PAYLOAD = "openresponses/2026-04-24"
 PROGRAM = "program"
 """The kind of a run that is a program without a model: its steps have no call (LOG 5.5)."""
 
-RECORDS = ("run", "dispatch", "decision", "queued")
-"""The core record types that perdure always writes, so that their absence means something."""
+RECORDS = (
+    "run",
+    "dispatch",
+    "decision",
+    "queued",
+    "perdure:step",
+    "perdure:wait",
+    "perdure:vote",
+    "perdure:tally",
+    "perdure:compensation",
+)
+"""The record types that perdure always writes, so that their absence means something (LOG 5.9)."""
 
 _NEWEST_MINOR = 11
 _FIRST_HASHED_MINOR = 5
@@ -63,6 +73,8 @@ class Header(Struct, frozen=True, kw_only=True):
     run: RunIdentity | None = field(default=None, name="perdure:run")
     agent: str = field(default="", name="perdure:agent")
     """The name of the agent that drives a run by id."""
+    principal: str = field(default="", name="perdure:principal")
+    """For whom a run by id works."""
     line: bytes = field(default=b"", name="\x7fline")
 
     @property
@@ -140,6 +152,7 @@ def new_header(
     name: str = "",
     run: RunIdentity | None = None,
     agent: str = "",
+    principal: str = "",
     cwd: str = "",
     origin: Origin | None = None,
     spawned_by: str = "",
@@ -157,6 +170,7 @@ def new_header(
         name: The name the store knows it by.
         run: For a run by id, which.
         agent: The name of the agent that drives it.
+        principal: For whom it works.
         cwd: The working directory, if it has one.
         origin: The session that it is a fork or a child of.
         spawned_by: For a sub-agent's session, the call it serves.
@@ -180,6 +194,7 @@ def new_header(
         "perdure:name": name,
         "perdure:root": root,
         "perdure:agent": agent,
+        "perdure:principal": principal,
         "cwd": cwd,
         "spawned_by": spawned_by,
         "parent_session": origin.session if origin else "",

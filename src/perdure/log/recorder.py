@@ -168,6 +168,10 @@ class Recorder:
         )
         self.recording: Recording | None = None
         """The recording whose ledger it is."""
+        self.deployment = ""
+        """Who runs the next drives, for the record."""
+        self.principal = ""
+        """For whom they run."""
         self.environment: Env | None = None
         """Where the work of the next drive happens; None if nobody said."""
         self.leaves: dict[str, ParentRef] = {}
@@ -289,6 +293,9 @@ class Recorder:
 
     def _add(self, *drafts: Draft) -> None:
         """Add a group, what was held before it."""
+        for draft in drafts:
+            if draft.type in ("decision", "dispatch"):
+                draft.body |= self._identity
         held = self._requests.take_held()
         config = [Draft("config", held)] if held else []
         consumed = [str(draft.body[MESSAGE]) for draft in drafts if MESSAGE in draft.body]
@@ -300,6 +307,11 @@ class Recorder:
             held, self._requests.held = self._requests.held, {}
             self._add(*drafts)
             self._requests.held = held
+
+    @property
+    def _identity(self) -> Json:
+        members = {"perdure:deployment": self.deployment, "perdure:principal": self.principal}
+        return {name: value for name, value in members.items() if value}
 
     def _custom(self, kind: str, data: Json, *, call_id: str = "") -> Draft:
         body: Json = {"ns": f"perdure:{kind}", "data": data}

@@ -11,6 +11,7 @@ from perdure.clock import Clock, Ids, RandomIds, SystemClock
 from perdure.errors import ConfigError
 from perdure.loop.account import Account
 from perdure.loop.gates import Gates
+from perdure.loop.identity import check_identity
 from perdure.loop.middleware import Middleware
 from perdure.loop.model import Model
 from perdure.loop.retry import Retry
@@ -178,6 +179,8 @@ class Config:
         for one in cast("Sequence[object]", self.middleware):
             if not isinstance(one, Middleware):
                 raise ConfigError(f"middleware holds {one!r}; derive it from perdure.Middleware")
+        check_identity(self.deployment, "identity")
+        check_identity(self.principal, "principal")
         if self.max_turns is not None and self.max_turns < 1:
             raise ConfigError(f"max_turns must be at least 1, got {self.max_turns}")
         if self.max_seconds is not None and not self.max_seconds > 0:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import dataclasses
 from collections.abc import Coroutine
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, TypeVar
 
 from perdure.clock import Clock
 from perdure.errors import CallEnded, ConfigError
+from perdure.loop.config import Config
 from perdure.loop.ledger import Ledger
 from perdure.loop.transcript import Items
 from perdure.loop.trigger import Trigger
@@ -53,6 +55,16 @@ class DriveScope:
         return self._drive.trigger
 
     @property
+    def deployment(self) -> str:
+        """Who runs it: the identity of the agent; empty if nobody said."""
+        return self._drive.config.deployment
+
+    @property
+    def principal(self) -> str:
+        """For whom it runs; empty if nobody said."""
+        return self._drive.config.principal
+
+    @property
     def transcript(self) -> Items:
         """The transcript as it stands."""
         return self._drive.transcript.snapshot()
@@ -83,6 +95,16 @@ class DriveScope:
         if signal.cause is not None:
             task.cancel()
         return task
+
+
+def identified(config: Config, principal: str) -> Config:
+    """A config that says who runs a drive and for whom; inside another drive, as that does."""
+    around = current.get()
+    return dataclasses.replace(
+        config,
+        deployment=config.deployment or (around.deployment if around is not None else ""),
+        principal=principal or (around.principal if around is not None else ""),
+    )
 
 
 def current_run_id() -> str:
@@ -129,6 +151,16 @@ class LoopPort:
     def fence(self) -> str:
         """The fence of the driver."""
         return self._drive.config.fence
+
+    @property
+    def deployment(self) -> str:
+        """Who runs the drive."""
+        return self._drive.config.deployment
+
+    @property
+    def principal(self) -> str:
+        """For whom it runs."""
+        return self._drive.config.principal
 
     @property
     def ledger(self) -> Ledger:

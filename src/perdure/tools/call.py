@@ -236,6 +236,19 @@ class Call:
         """
         return str(getattr(self._port, "fence", ""))
 
+    @property
+    def deployment(self) -> str:
+        """Who runs it, as the agent's `identity` says; empty if nobody did.
+
+        It is a claim of whoever started the process, and nothing that a model can set.
+        """
+        return str(getattr(self._port, "deployment", ""))
+
+    @property
+    def principal(self) -> str:
+        """For whom it runs, as whoever began the run said; empty if nobody did."""
+        return str(getattr(self._port, "principal", ""))
+
     def next_key(self, name: str) -> str:
         """A key for one operation of the call: the same when the call runs again.
 

@@ -6,12 +6,13 @@ import base64
 import hashlib
 import json
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
+import pytest
 
 from perdure.errors import EmptyBody, Truncated
 from perdure.models import StreamEnd
@@ -104,6 +105,23 @@ class Decoder(Protocol):
     def copy(self) -> Decoder: ...
 
 
+class Answers:
+    """The responses in recorded answers, each read once.
+
+    Args:
+        decoder: What reads the answer of an exchange.
+    """
+
+    def __init__(self, decoder: Callable[[Interaction], Decoder]) -> None:
+        self._decoder = decoder
+        self._read: dict[int, Response] = {}
+
+    def __call__(self, one: Interaction) -> Response:
+        if one.number not in self._read:
+            self._read[one.number] = folded(whole(self._decoder(one), one.answer))
+        return self._read[one.number]
+
+
 # --- what holds for every answer ---------------------------------------------------
 
 
@@ -165,6 +183,17 @@ def check_every_cut(decoder: Decoder, answer: bytes, events: Sequence[StreamEven
     return success
 
 
+def check_refused_body(
+    body: bytes, cls: type[Exception], decoder: Decoder, response: Callable[[bytes], Response]
+) -> None:
+    """A body that is no answer is the same error however it is read."""
+    with pytest.raises(cls) as raised:
+        response(body)
+    assert type(raised.value) is cls
+    assert decoder.feed(body) == []
+    assert type(decoder.end().error) is cls
+
+
 # --- short forms, for tables -------------------------------------------------------
 
 
@@ -204,6 +233,11 @@ def usage_of(response: Response) -> tuple[int, ...] | None:
     assert cached + created <= usage.input_tokens
     assert thought <= usage.output_tokens
     return usage.input_tokens, cached, created, usage.output_tokens, thought
+
+
+def totals_of(responses: Iterable[Response]) -> list[int]:
+    """The sums of their usage."""
+    return [sum(column) for column in zip(*map(usage_of, responses), strict=True)]
 
 
 def digest(values: Iterable[object]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 
 import pytest
@@ -12,7 +11,6 @@ from perdure.errors import (
     ContextTooLong,
     InvalidInput,
     MissingKey,
-    ModelTimeout,
     NotFound,
     Overloaded,
     QuotaExhausted,
@@ -21,11 +19,10 @@ from perdure.errors import (
     ServerFailed,
 )
 from perdure.loop.model import Model, collect
-from perdure.models import Timeouts, registry, resolve
+from perdure.models import registry, resolve
 from perdure.models.anthropic import Anthropic, register_models
-from perdure.wire import OutputTextDelta
-from tests.models.anthropic.test_stream import start, stop, text
-from tests.models.servers import SSE_HEAD, RawServer, chunks, http, request, sse
+from tests.models.anthropic.streams import start, stop, text
+from tests.models.servers import RawServer, http, request, sse
 
 STREAM = start() + text(0, "a", "b") + stop()
 
@@ -153,36 +150,3 @@ async def test_a_key_never_shows_in_an_error() -> None:
         await model.aclose()
     assert "sk-ant-secret" not in str(raised.value)
     assert "***" in str(raised.value)
-
-
-async def opened(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Begin an answer, and wait until the client goes away."""
-    writer.write(SSE_HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
-    writer.write(next(iter(chunks([start() + text(0, "a")]))))
-    await reader.read()
-
-
-async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    writer.write(SSE_HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
-    await reader.read()
-
-
-async def test_a_consumer_that_stops_lets_go_of_the_connection() -> None:
-    async with RawServer(opened, close=True) as server:
-        model = Anthropic(server.base_url[:-3], api_key="k")
-        async with model.stream(request()) as events:
-            async for event in events:
-                if isinstance(event, OutputTextDelta):
-                    break
-        await server.gone()
-        await model.aclose()
-
-
-async def test_a_server_that_answers_and_stays_silent_is_left() -> None:
-    async with RawServer(silent, close=True) as server:
-        limits = Timeouts(first_byte=0.05)
-        model = Anthropic(server.base_url[:-3], api_key="k", timeouts=limits)
-        with pytest.raises(ModelTimeout, match="first_byte"):
-            await collect(model.stream(request()))
-        await server.gone()
-        await model.aclose()

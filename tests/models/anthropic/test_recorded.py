@@ -19,9 +19,10 @@ from perdure.loop.transcript import Items
 from perdure.models.anthropic import StreamDecoder, losses, refusal, request_body, response
 from perdure.wire import FunctionCall, Message, Response, UnknownItem
 from tests.models.anthropic.reading import items_of, request_of, settings_of, system_of
-from tests.models.anthropic.test_stream import block, frame
+from tests.models.anthropic.streams import block, frame
 from tests.models.recorded import (
     CLOCK,
+    Answers,
     Count,
     Interaction,
     check_every_cut,
@@ -32,6 +33,7 @@ from tests.models.recorded import (
     interactions,
     kinds,
     said,
+    totals_of,
     usage_of,
     values,
     whole,
@@ -77,13 +79,7 @@ def answers(shared: Path) -> list[Interaction]:
     ]
 
 
-_ANSWERS: dict[int, Response] = {}
-
-
-def answer(one: Interaction) -> Response:
-    if one.number not in _ANSWERS:
-        _ANSWERS[one.number] = folded(whole(decoder(one), one.answer))
-    return _ANSWERS[one.number]
+answer = Answers(decoder)
 
 
 def test_the_recorded_lines_are_answers_token_counts_and_errors(shared: Path) -> None:
@@ -115,10 +111,7 @@ def test_every_answer_gives_its_items_its_end_and_its_usage(shared: Path) -> Non
         "anthropic:web_fetch_tool_result": 1,
     }
     assert Counter(end_of(got) for _, got in found) == {"completed": 138}
-    totals = [
-        sum(column) for column in zip(*(usage_of(got) or () for _, got in found), strict=True)
-    ]
-    assert totals == [227788, 4923, 2008, 16349, 187]
+    assert totals_of(got for _, got in found) == [227788, 4923, 2008, 16349, 187]
     told = (
         [one.name, kinds(got), end_of(got), usage_of(got), list(said(got))] for one, got in found
     )

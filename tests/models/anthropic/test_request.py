@@ -49,18 +49,13 @@ from perdure.wire import (
     user,
     with_unknown,
 )
+from tests.models.asking import Asking, output
 
 SETTINGS = Request(model="claude-sonnet-4-5")
 
 
-def asked(*items: Item, settings: Request = SETTINGS) -> ModelRequest:
-    return ModelRequest(settings=settings, input=Items.of(items))
-
-
-def body(*items: Item, settings: Request = SETTINGS) -> Any:
-    made = request_body(asked(*items, settings=settings))
-    assert made.length == len(b"".join(made.fragments))
-    return made.value()
+ASKING = Asking(request_body, losses, SETTINGS)
+asked, body, lost = ASKING.asked, ASKING.body, ASKING.lost
 
 
 def messages(*items: Item, settings: Request = SETTINGS) -> list[tuple[str, list[Any]]]:
@@ -83,16 +78,8 @@ def _short(block: dict[str, Any]) -> Any:
             return block
 
 
-def lost(*items: Item, settings: Request = SETTINGS) -> list[tuple[str, str]]:
-    return [(loss.at, loss.what) for loss in losses(asked(*items, settings=settings))]
-
-
 def call(call_id: str) -> Item:
     return function_call(call_id, "f", '{"x": 1}')
-
-
-def output(call_id: str, text: str = "done") -> Item:
-    return function_call_output(call_id, text)
 
 
 def thought(text: str, signature: str | None, maker: str | None = "anthropic") -> Item:

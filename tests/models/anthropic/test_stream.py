@@ -37,59 +37,18 @@ from perdure.wire import (
     UnknownItem,
     UrlCitation,
 )
+from tests.models.anthropic.streams import block, frame, start, stop, text, tool
 from tests.models.recorded import (
     CLOCK,
     Count,
     check_every_cut,
+    check_refused_body,
     end_of,
     folded,
     kinds,
     usage_of,
     whole,
 )
-
-USAGE = {"input_tokens": 5, "output_tokens": 1}
-
-
-def frame(event: dict[str, Any]) -> bytes:
-    return f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode()
-
-
-def start(**usage: Any) -> bytes:
-    message = {"id": "msg_1", "type": "message", "role": "assistant", "model": "claude-x"}
-    told: dict[str, Any] = {
-        **message,
-        "content": [],
-        "stop_reason": None,
-        "usage": {**USAGE, **usage},
-    }
-    return frame({"type": "message_start", "message": told})
-
-
-def block(index: int, content: dict[str, Any], *deltas: dict[str, Any]) -> bytes:
-    return b"".join(
-        [
-            frame({"type": "content_block_start", "index": index, "content_block": content}),
-            *(frame({"type": "content_block_delta", "index": index, "delta": d}) for d in deltas),
-            frame({"type": "content_block_stop", "index": index}),
-        ]
-    )
-
-
-def text(index: int, *pieces: str) -> bytes:
-    deltas = [{"type": "text_delta", "text": piece} for piece in pieces]
-    return block(index, {"type": "text", "text": ""}, *deltas)
-
-
-def tool(index: int, *pieces: str, name: str = "f", **members: Any) -> bytes:
-    content = {"type": "tool_use", "id": f"toolu_{index}", "name": name, "input": {}, **members}
-    return block(index, content, *({"type": "input_json_delta", "partial_json": p} for p in pieces))
-
-
-def stop(reason: str | None = "end_turn", tokens: int = 9, **members: Any) -> bytes:
-    delta = {"stop_reason": reason, "stop_sequence": None, **members}
-    told = {"type": "message_delta", "delta": delta, "usage": {"output_tokens": tokens}}
-    return frame(told) + frame({"type": "message_stop"})
 
 
 def decoder(limit: int | None = None) -> StreamDecoder:
@@ -473,9 +432,4 @@ WHOLE = json.dumps({"type": "message", "content": [], "stop_reason": "end_turn"}
     ],
 )
 def test_a_body_that_is_no_message_says_what_it_is(body: bytes, cls: type[Exception]) -> None:
-    with pytest.raises(cls) as raised:
-        response(body)
-    assert type(raised.value) is cls
-    one = decoder()
-    assert one.feed(body) == []
-    assert type(one.end().error) is cls
+    check_refused_body(body, cls, decoder(), response)

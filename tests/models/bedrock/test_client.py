@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 from typing import NamedTuple
@@ -15,7 +14,6 @@ from perdure.errors import (
     ContextTooLong,
     InvalidInput,
     MissingKey,
-    ModelTimeout,
     NotFound,
     Overloaded,
     QuotaExhausted,
@@ -24,12 +22,11 @@ from perdure.errors import (
     ServerFailed,
 )
 from perdure.loop.model import Model, collect
-from perdure.models import Body, Timeouts, registry, resolve
+from perdure.models import Body, registry, resolve
 from perdure.models.bedrock import Bedrock, register_models
 from perdure.models.bedrock.signing import signature
-from perdure.wire import OutputTextDelta
 from tests.models.bedrock.streams import start, stop, text
-from tests.models.servers import RawServer, chunks, http, request
+from tests.models.servers import RawServer, http, request
 
 AUTH = pytest.importorskip("botocore.auth")
 AWS_REQUEST = pytest.importorskip("botocore.awsrequest")
@@ -172,45 +169,3 @@ async def test_what_the_api_refuses_has_its_class(
     error = raised.value
     assert type(error) is cls
     assert (error.status, error.code, error.message) == (status, name, message)
-
-
-HEAD = (
-    b"HTTP/1.1 200 OK\r\nContent-Type: application/vnd.amazon.eventstream\r\n"
-    b"Transfer-Encoding: chunked\r\n\r\n"
-)
-
-
-async def opened(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Begin an answer, and wait until the client goes away."""
-    writer.write(HEAD + next(iter(chunks([start() + text(0, "a")]))))
-    await reader.read()
-
-
-async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    writer.write(HEAD)
-    await reader.read()
-
-
-async def test_a_consumer_that_stops_lets_go_of_the_connection() -> None:
-    async with RawServer(opened, close=True) as server:
-        model = Bedrock(region="r", api_key="k", base_url=server.base_url[:-3])
-        async with model.stream(request(model=MODEL)) as events:
-            async for event in events:
-                if isinstance(event, OutputTextDelta):
-                    break
-        await server.gone()
-        await model.aclose()
-
-
-async def test_a_server_that_answers_and_stays_silent_is_left() -> None:
-    async with RawServer(silent, close=True) as server:
-        model = Bedrock(
-            region="r",
-            api_key="k",
-            base_url=server.base_url[:-3],
-            timeouts=Timeouts(first_byte=0.05),
-        )
-        with pytest.raises(ModelTimeout, match="first_byte"):
-            await collect(model.stream(request(model=MODEL)))
-        await server.gone()
-        await model.aclose()

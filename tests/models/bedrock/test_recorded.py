@@ -23,6 +23,7 @@ from tests.models.bedrock.reading import items_of, model_of, request_of, setting
 from tests.models.bedrock.streams import closed, delta, message, opened, start
 from tests.models.recorded import (
     CLOCK,
+    Answers,
     Count,
     Interaction,
     check_every_cut,
@@ -33,6 +34,7 @@ from tests.models.recorded import (
     interactions,
     kinds,
     said,
+    totals_of,
     usage_of,
     values,
     whole,
@@ -63,13 +65,7 @@ def answers(shared: Path) -> list[Interaction]:
     return [one for one in exchanges(shared) if one.status == 200]
 
 
-_ANSWERS: dict[int, Response] = {}
-
-
-def answer(one: Interaction) -> Response:
-    if one.number not in _ANSWERS:
-        _ANSWERS[one.number] = folded(whole(decoder(one), one.answer))
-    return _ANSWERS[one.number]
+answer = Answers(decoder)
 
 
 def test_the_recorded_lines_are_answers_errors_and_others(shared: Path) -> None:
@@ -94,10 +90,7 @@ def test_every_answer_gives_its_items_its_end_and_its_usage(shared: Path) -> Non
         "completed": 139,
         "incomplete:max_output_tokens": 1,
     }
-    totals = [
-        sum(column) for column in zip(*(usage_of(got) or () for _, got in found), strict=True)
-    ]
-    assert totals == [135528, 20498, 11480, 11995, 0]
+    assert totals_of(got for _, got in found) == [135528, 20498, 11480, 11995, 0]
     told = (
         [one.name, kinds(got), end_of(got), usage_of(got), list(said(got))] for one, got in found
     )

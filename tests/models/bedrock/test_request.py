@@ -47,19 +47,14 @@ from perdure.wire import (
     user,
     with_unknown,
 )
+from tests.models.asking import Asking, output
 
 CLAUDE = Request(model="us.anthropic.claude-sonnet-4-5-20250929-v1:0")
 NOVA = Request(model="us.amazon.nova-2-lite-v1:0")
 
 
-def asked(*items: Item, settings: Request = CLAUDE) -> ModelRequest:
-    return ModelRequest(settings=settings, input=Items.of(items))
-
-
-def body(*items: Item, settings: Request = CLAUDE) -> Any:
-    made = request_body(asked(*items, settings=settings))
-    assert made.length == len(b"".join(made.fragments))
-    return made.value()
+ASKING = Asking(request_body, losses, CLAUDE)
+asked, body, lost = ASKING.asked, ASKING.body, ASKING.lost
 
 
 def messages(*items: Item, settings: Request = CLAUDE) -> list[tuple[str, list[Any]]]:
@@ -82,16 +77,8 @@ def _short(block: dict[str, Any]) -> Any:
             return block
 
 
-def lost(*items: Item, settings: Request = CLAUDE) -> list[tuple[str, str]]:
-    return [(loss.at, loss.what) for loss in losses(asked(*items, settings=settings))]
-
-
 def call(call_id: str) -> Item:
     return function_call(call_id, "f", '{"x": 1.50}')
-
-
-def output(call_id: str, text: str = "done") -> Item:
-    return function_call_output(call_id, text)
 
 
 # --- turns --------------------------------------------------------------------------------

@@ -53,6 +53,7 @@ from tests.models.recorded import (
     CLOCK,
     Count,
     check_every_cut,
+    check_refused_body,
     end_of,
     folded,
     kinds,
@@ -363,12 +364,7 @@ WHOLE = json.dumps({"output": {"message": {"content": []}}, "stopReason": "end_t
     ],
 )
 def test_a_body_that_is_no_answer_says_what_it_is(body: bytes, cls: type[Exception]) -> None:
-    with pytest.raises(cls) as raised:
-        response(body)
-    assert type(raised.value) is cls
-    one = decoder()
-    assert one.feed(body) == []
-    assert type(one.end().error) is cls
+    check_refused_body(body, cls, decoder(), response)
 
 
 LAZY = """

@@ -40,6 +40,7 @@ from tests.models.chat.reading import (
 )
 from tests.models.recorded import (
     CLOCK,
+    Answers,
     Count,
     Interaction,
     digest,
@@ -72,13 +73,7 @@ def answers(shared: Path) -> list[Interaction]:
     return [one for one in interactions(shared, "chat") if one.status == 200]
 
 
-_ANSWERS: dict[int, Response] = {}
-
-
-def answer(one: Interaction) -> Response:
-    if one.number not in _ANSWERS:
-        _ANSWERS[one.number] = folded(whole(decoder(one), one.answer))
-    return _ANSWERS[one.number]
+answer = Answers(decoder)
 
 
 # --- answers ---------------------------------------------------------------------------

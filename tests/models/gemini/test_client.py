@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
@@ -14,7 +13,6 @@ from perdure.errors import (
     ContextTooLong,
     InvalidInput,
     MissingKey,
-    ModelTimeout,
     NotFound,
     Overloaded,
     QuotaExhausted,
@@ -24,11 +22,11 @@ from perdure.errors import (
 )
 from perdure.loop.model import Model, ModelRequest, collect
 from perdure.loop.transcript import Items
-from perdure.models import Timeouts, registry, resolve
+from perdure.models import registry, resolve
 from perdure.models.gemini import Gemini, register_models
-from perdure.wire import OutputTextDelta, Request
-from tests.models.gemini.test_stream import frame, text
-from tests.models.servers import SSE_HEAD, RawServer, chunks, http, request, sse
+from perdure.wire import Request
+from tests.models.gemini.streams import frame, text
+from tests.models.servers import RawServer, http, request, sse
 
 STREAM = frame(text("a")) + frame(text("b"), reason="STOP")
 
@@ -151,35 +149,3 @@ async def test_what_the_api_refuses_has_its_class(
     assert (error.status, error.retry_after) == (status, wait)
     if body.startswith(b"{"):
         assert error.message == json.loads(body)["error"]["message"]
-
-
-async def opened(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Begin an answer, and wait until the client goes away."""
-    writer.write(SSE_HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
-    writer.write(next(iter(chunks([frame(text("a"))]))))
-    await reader.read()
-
-
-async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    writer.write(SSE_HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
-    await reader.read()
-
-
-async def test_a_consumer_that_stops_lets_go_of_the_connection() -> None:
-    async with RawServer(opened, close=True) as server:
-        model = Gemini(server.base_url, api_key="k")
-        async with model.stream(request()) as events:
-            async for event in events:
-                if isinstance(event, OutputTextDelta):
-                    break
-        await server.gone()
-        await model.aclose()
-
-
-async def test_a_server_that_answers_and_stays_silent_is_left() -> None:
-    async with RawServer(silent, close=True) as server:
-        model = Gemini(server.base_url, api_key="k", timeouts=Timeouts(first_byte=0.05))
-        with pytest.raises(ModelTimeout, match="first_byte"):
-            await collect(model.stream(request()))
-        await server.gone()
-        await model.aclose()

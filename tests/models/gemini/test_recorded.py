@@ -37,6 +37,7 @@ from tests.models.gemini.reading import (
 )
 from tests.models.recorded import (
     CLOCK,
+    Answers,
     Count,
     Interaction,
     check_every_cut,
@@ -47,6 +48,7 @@ from tests.models.recorded import (
     interactions,
     kinds,
     said,
+    totals_of,
     usage_of,
     values,
     whole,
@@ -75,13 +77,7 @@ def answers(shared: Path) -> list[Interaction]:
     return [one for one in interactions(shared, "gemini") if "enerateContent" in one.path]
 
 
-_ANSWERS: dict[int, Response] = {}
-
-
-def answer(one: Interaction) -> Response:
-    if one.number not in _ANSWERS:
-        _ANSWERS[one.number] = folded(whole(decoder(one), one.answer))
-    return _ANSWERS[one.number]
+answer = Answers(decoder)
 
 
 def test_the_recorded_lines_are_answers_and_file_stores(shared: Path) -> None:
@@ -109,10 +105,7 @@ def test_every_answer_gives_its_items_its_end_and_its_usage(shared: Path) -> Non
         "incomplete:max_output_tokens": 2,
         "incomplete:content_filter": 1,
     }
-    totals = [
-        sum(column) for column in zip(*(usage_of(got) or () for _, got in found), strict=True)
-    ]
-    assert totals == [95187, 18049, 0, 49253, 43785]
+    assert totals_of(got for _, got in found) == [95187, 18049, 0, 49253, 43785]
     told = (
         [one.name, kinds(got), end_of(got), usage_of(got), list(_said(one, got))]
         for one, got in found

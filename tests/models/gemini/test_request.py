@@ -48,20 +48,15 @@ from perdure.wire import (
     user,
     with_unknown,
 )
+from tests.models.asking import Asking, output
 
 NEW = Request(model="gemini-3-pro-preview")
 OLD = Request(model="gemini-2.5-flash")
 SKIP = "skip_thought_signature_validator"
 
 
-def asked(*items: Item, settings: Request = NEW) -> ModelRequest:
-    return ModelRequest(settings=settings, input=Items.of(items))
-
-
-def body(*items: Item, settings: Request = NEW) -> Any:
-    made = request_body(asked(*items, settings=settings))
-    assert made.length == len(b"".join(made.fragments))
-    return made.value()
+ASKING = Asking(request_body, losses, NEW)
+asked, body, lost = ASKING.asked, ASKING.body, ASKING.lost
 
 
 def contents(*items: Item, settings: Request = NEW) -> list[tuple[str, list[Any]]]:
@@ -84,17 +79,9 @@ def _short(part: dict[str, Any]) -> Any:
             return part
 
 
-def lost(*items: Item, settings: Request = NEW) -> list[tuple[str, str]]:
-    return [(loss.at, loss.what) for loss in losses(asked(*items, settings=settings))]
-
-
 def call(call_id: str, signature: str | None = None) -> Item:
     made = function_call(call_id, f"f_{call_id}", '{"x": 1.50}')
     return with_unknown(made, {"perdure:thought_signature": signature}) if signature else made
-
-
-def output(call_id: str, text: str = "done") -> Item:
-    return function_call_output(call_id, text)
 
 
 # --- turns --------------------------------------------------------------------------------

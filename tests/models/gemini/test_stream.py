@@ -31,36 +31,18 @@ from perdure.wire import (
     StreamEvent,
     UrlCitation,
 )
+from tests.models.gemini.streams import call, frame, text
 from tests.models.recorded import (
     CLOCK,
     Count,
     check_every_cut,
+    check_refused_body,
     end_of,
     folded,
     kinds,
     usage_of,
     whole,
 )
-
-
-def frame(*parts: dict[str, Any], reason: str | None = None, **members: Any) -> bytes:
-    candidate: dict[str, Any] = {"content": {"role": "model", "parts": list(parts)}, "index": 0}
-    if reason is not None:
-        candidate["finishReason"] = reason
-    candidate |= members.pop("candidate", {})
-    answer = {"candidates": [candidate], "responseId": "r1", "modelVersion": "gemini-x", **members}
-    return b"data: " + json.dumps(answer).encode() + b"\r\n\r\n"
-
-
-def text(value: str, signature: str | None = None) -> dict[str, Any]:
-    return {"text": value} if signature is None else {"text": value, "thoughtSignature": signature}
-
-
-def call(
-    name: str = "f", args: Any = None, signature: str | None = None, **own: Any
-) -> dict[str, Any]:
-    part: dict[str, Any] = {"functionCall": {"name": name, "args": args or {}, **own}}
-    return part if signature is None else {**part, "thoughtSignature": signature}
 
 
 def decoder(limit: int | None = None) -> StreamDecoder:
@@ -333,9 +315,4 @@ WHOLE = json.dumps({"candidates": [{"content": {}, "finishReason": "STOP"}]}).en
     ],
 )
 def test_a_body_that_is_no_answer_says_what_it_is(body: bytes, cls: type[Exception]) -> None:
-    with pytest.raises(cls) as raised:
-        response(body)
-    assert type(raised.value) is cls
-    one = decoder()
-    assert one.feed(body) == []
-    assert type(one.end().error) is cls
+    check_refused_body(body, cls, decoder(), response)

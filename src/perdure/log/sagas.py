@@ -97,14 +97,14 @@ class SagaFold:
             case SagaEntry():
                 self._saga(entry)
             case ClosedEntry():
-                self._report = entry.report or self._report
+                self._report = self._report if entry.report is None else entry.report
             case CompensationEntry():
                 self._compensation(entry)
             case _:
                 pass
 
     def _saga(self, entry: SagaEntry) -> None:
-        self._report = entry.report or self._report
+        self._report = self._report if entry.report is None else entry.report
         if entry.phase in TRIPS:
             self.tripped = self.tripped or entry
         if entry.phase in FAILURES:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from perdure.tools.approval import Approval
 from perdure.tools.arguments import parse_arguments
 from perdure.tools.call import Call
+from perdure.tools.compensation import Compensator
 from perdure.tools.effect import Effect, EffectOf, check_effect
 from perdure.tools.function import check_parameters, run_function
 from perdure.tools.json_schema import check_value
@@ -40,6 +41,7 @@ class RawTool:
     timeout: float | None = None
     annotations: ToolAnnotations = NO_ANNOTATIONS
     approval: Approval | None = None
+    compensator: Compensator | None = None
 
     def __post_init__(self) -> None:
         check_name(self.name)

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import contextvars
 import functools
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 
 from perdure.durable.control import Control
 from perdure.durable.sagas.plan import Undo
@@ -69,15 +69,17 @@ async def _undone(recording: Recording, control: Control, undo: Undo) -> str:
     task = asyncio.get_running_loop().create_task(
         _entered(undo, compensation), name=f"perdure-undo-{undo.call.call_id}", context=context
     )
+    lost: list[Exception] = []
     try:
-        with _stopping(recording, control, task):
+        with _stopping(recording, control, task, lost.append):
             await asyncio.wait([task])
     finally:
         state.closed = True
         task.cancel()
+    if lost:
+        raise lost[0]
     if task.cancelled():
-        cause = control.cause
-        raise cause if isinstance(cause, Exception) else Aborted(str(cause or "cancelled"))
+        raise Aborted(str(control.cause or "cancelled"))
     error = task.exception()
     if error is None:
         return ""
@@ -116,13 +118,18 @@ async def _entered(undo: Undo, compensation: Compensation) -> None:
 
 
 @contextlib.contextmanager
-def _stopping(recording: Recording, control: Control, task: asyncio.Task[None]) -> Generator[None]:
+def _stopping(
+    recording: Recording,
+    control: Control,
+    task: asyncio.Task[None],
+    tell: Callable[[Exception], None],
+) -> Generator[None]:
     """Cancel a compensator when its driver is told to stop, or at once when its lease is lost."""
     held, loop = recording.held, asyncio.get_running_loop()
     timers: list[asyncio.TimerHandle] = []
 
     def lost(error: Exception) -> None:
-        control.cause = control.cause or error
+        tell(error)
         task.cancel()
 
     def stop() -> None:

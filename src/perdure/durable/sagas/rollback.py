@@ -108,7 +108,8 @@ async def roll_back(
 
 
 async def _tell(recording: Recording, phase: str, **members: object) -> None:
-    body: Json = {"phase": phase, **{name: value for name, value in members.items() if value}}
+    told = {name: value for name, value in members.items() if value != ""}
+    body: Json = {"phase": phase, **told}
     await recording.append(Draft("perdure:saga", body))
 
 
@@ -161,9 +162,16 @@ async def _answer(rollback: _Rollback, branch: Branch, answers: Sequence[Answer]
     last = tuple(msgspec.structs.replace(one, terminate=True) for one in answers)
     end = await rollback.forth(driven, recording, Opening(answers=last))
     if end.reason in ("error", "aborted") and not isinstance(end.error, Tripped):
+        if await _stop_waits(rollback):
+            return None  # it is refused, and the rollback goes on
         return Rested(status="failed" if end.reason == "error" else "aborted", end=end)
     await recording.recorder.appender.ticket
     return None
+
+
+async def _stop_waits(rollback: _Rollback) -> bool:
+    root = rollback.recording
+    return any(one.stop for one in await root.store.unconsumed(root.session.id))
 
 
 async def _opened(rollback: _Rollback, branch: Branch) -> Recording:

@@ -222,6 +222,9 @@ def deny(
 @session_option
 @click.option("--output", metavar="TEXT", help="What its tool gave; `-` reads standard input.")
 @click.option("--never-ran", is_flag=True, help="Its tool was never entered, so it is run again.")
+@click.option("--failed", metavar="WHY", help="Its tool failed, and did nothing.")
+@click.option("--compensated", is_flag=True, help="Of a saga: it was undone by hand.")
+@click.option("--left", is_flag=True, help="Of a saga: it is not undone, and stays as it is.")
 @click.option("--step", default="", metavar="NAME", help="The step of the call that halted.")
 @click.option("--value", metavar="JSON", help="With --step: what the step gave.")
 @click.option("--evidence", metavar="JSON", help="What the word rests on.")
@@ -241,19 +244,24 @@ def resolve(
     reason: str,
     session: str,
     output: str | None,
+    failed: str | None,
+    compensated: bool,
+    left: bool,
     step: str,
     value: str | None,
     never_ran: bool,
     evidence: str | None,
     min_age: float | None,
 ) -> int:
-    """Say what came of the halted CALL of RUN: its output, or that it never ran.
+    """Say what came of the halted CALL of RUN: its output, why it failed, or that it never ran.
 
-    With --step, the same of one step of the call: its --value, or that it never ran. A step of a
-    program is one of the empty CALL: ''.
+    Where the rollback of a saga stops at it: that it is --compensated, or --left. With --step, the
+    same of one step of the call: its --value, or that it never ran. A step of a program is one of
+    the empty CALL: ''.
     """
-    gave, option = (value, "--value JSON") if step else (output, "--output TEXT")
-    if (gave is None) != never_ran or (value is not None and not step):
+    gave, option = (value, "--value JSON") if step else (output, "--output TEXT, --failed WHY")
+    said = (gave is not None) + (failed is not None) + never_ran + compensated + left
+    if said != 1 or (value is not None and not step):
         raise Unusable(f"say what it gave with {option}, or --never-ran")
     basis = _json(evidence, "--evidence")
     result = _json(value, "--value")
@@ -264,6 +272,9 @@ def resolve(
             run,
             call,
             output=given,
+            failed=failed,
+            compensated=compensated,
+            left=left,
             step=step,
             value=result,
             never_ran=never_ran,
@@ -274,7 +285,11 @@ def resolve(
             reason=reason,
         )
         becomes = "it runs again" if never_ran else "the model reads its output"
-        if step:
+        if compensated or left:
+            becomes = "the rollback goes on"
+        elif failed is not None:
+            becomes = "the model reads that, and a saga is rolled back"
+        elif step:
             becomes = "the call goes on" if call else "it goes on"
         return say(f"{call or run} is resolved; {becomes} when {run} is driven")
 

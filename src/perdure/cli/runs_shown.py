@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from perdure.cli.page import CLIP
+from perdure.cli.runs_sagas import report_lines
 from perdure.cli.runs_seen import Branch, Seen, Waiting, Waits
 from perdure.cli.terminal import write_line
 from perdure.cli.text import one_line
@@ -31,6 +32,7 @@ STYLES: Mapping[str, str] = {
     "done": "green",
     "halted": "bold red",
     "failed": "red",
+    "rolled_back": "red",
     "input_required": "yellow",
     "suspended": "cyan",
     "running": "cyan",
@@ -95,6 +97,12 @@ def print_run(seen: Seen, *, console: Console | None = None, clock: Clock | None
     if seen.waiting:
         _print_title(console, "waiting")
         print_waiting(console, seen, clock=clock)
+    for title, lines in report_lines(seen.state):
+        _print_title(console, title)
+        for line in lines:
+            _print_lines(console, [Text(f"  {one_line(line.text)}")])
+            for command in line.todo:
+                _print_command(console, command)
     told = _others(seen)
     if told:
         _print_title(console, "told, and not taken up yet")
@@ -177,6 +185,8 @@ def _note(state: RunState) -> str:
             return f"{cause}; `perdure runs retry {shlex.quote(state.run_id)}` lets it go on"
         case "suspended" if state.due is not None:
             return f", until {day_and_time(state.due)}"
+        case "halted" | "failed" if state.report is not None:
+            return f": being rolled back{cause}"
         case "input_required" | "halted" | "suspended" | "done":
             return ""
         case _:
@@ -218,6 +228,8 @@ def run_json(seen: Seen) -> bytes:
             "agent": state.agent,
             "status": state.status,
             "cause": state.cause,
+            "saga": state.saga,
+            "report": msgspec.to_builtins(state.report),
             "text": state.text,
             "turns": state.turns,
             "tokens": state.spend.tokens.total,

@@ -162,7 +162,7 @@ async def _answer(runs: Runs, life: Life, call: PendingCall) -> bool:
             return await vote(runs, life.run, call)
         case "held":
             await runs.approve(life.run, name, session=call.session, by="chaos")
-        case "aborted" | "unknown":
+        case "aborted" | "unknown" if call.effect != "transactional":  # it knows by itself
             await _resolve(runs, life, name, call.session, call.path)
         case _:
             return False

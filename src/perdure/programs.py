@@ -161,6 +161,11 @@ class Program(Generic[T]):
     # --- as the driver sees it -----------------------------------------------------------------
 
     @property
+    def takes_input(self) -> bool:
+        """Whether the function takes an input."""
+        return bool(self._takes)
+
+    @property
     def limits(self) -> Limits:
         """None: its agents have theirs, and what may take too long is a step with a timeout."""
         return NO_LIMITS

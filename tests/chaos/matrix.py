@@ -19,6 +19,7 @@ import pytest
 from perdure.testing.chaos import BEFORE_AND_AFTER, Chaos, ChaosPlan, chaos
 from perdure.testing.chaos_store import Fault
 from perdure.tools.effect import EFFECTS
+from tests.chaos import working
 from tests.chaos.agents import DATABASES, HOWS
 from tests.chaos.frozen import freezer
 
@@ -50,6 +51,14 @@ def place(request: pytest.FixtureRequest) -> Generator[Place]:
 def plan_of(agent: str, place: Place, *, saga: bool = False) -> ChaosPlan:
     target = f"tests.chaos.agents:{agent}"
     return ChaosPlan(agent=target, saga=saga, store=place.url, kill=True, workers=WORKERS)
+
+
+def waiting_plan(name: str, place: Place) -> ChaosPlan:
+    """A plan for one of `tests.chaos.working`."""
+    target = f"tests.chaos.working:{name}"
+    return ChaosPlan(
+        agent=target, answers=working.ANSWERS, store=place.url, kill=True, workers=WORKERS
+    )
 
 
 def all_faults(tests: Chaos) -> list[Fault]:
@@ -110,6 +119,42 @@ def test_two_processes_of_a_saga_die_one_after_the_other(place: Place) -> None:
     with chaos(plan_of(f"saga_once_3_{place.database}", place, saga=True)) as tests:
         pairs = list(itertools.product(all_faults(tests), repeat=2))
         random.Random("saga").shuffle(pairs)
+        tests.report(pairs[:PAIRS]).check()
+
+
+@pytest.mark.parametrize("effect", working.EFFECTS)
+@pytest.mark.parametrize("where", ["tool", "deep", "program"])
+def test_steps_of_an_effect(where: str, effect: str, place: Place) -> None:
+    with chaos(waiting_plan(f"{where}_{effect}", place)) as tests:
+        report = tests.everywhere()
+        report.check()
+        assert report.expected == "done"
+        firings = {one.tool.rpartition(" ")[2] for trial in report.trials for one in trial.firings}
+        assert {"one", "two"} <= firings
+
+
+@pytest.mark.parametrize("kind", working.KINDS)
+@pytest.mark.parametrize("where", ["deep", "program"])
+def test_a_wait_between_two_steps_that_act_once(where: str, kind: str, place: Place) -> None:
+    with chaos(waiting_plan(f"{where}_{kind}", place)) as tests:
+        report = tests.everywhere()
+        report.check()
+        assert report.expected == "done"
+
+
+@pytest.mark.parametrize("name", ["tool_atonce", "tool_invoked", "part_once", "part_interrupt"])
+def test_other_work(name: str, place: Place) -> None:
+    with chaos(waiting_plan(name, place)) as tests:
+        report = tests.everywhere()
+        report.check()
+        assert report.expected == "done"
+
+
+@pytest.mark.parametrize("name", ["deep_once", "program_timely", "part_signal"])
+def test_two_processes_die_in_work_one_after_the_other(name: str, place: Place) -> None:
+    with chaos(waiting_plan(name, place)) as tests:
+        pairs = list(itertools.product(all_faults(tests), repeat=2))
+        random.Random(name).shuffle(pairs)
         tests.report(pairs[:PAIRS]).check()
 
 

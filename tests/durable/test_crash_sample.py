@@ -13,8 +13,8 @@ import pytest
 
 from perdure.testing.chaos import ChaosPlan, chaos
 from perdure.testing.chaos_store import Fault
-from tests.chaos import agents
-from tests.chaos.matrix import Place, all_faults, plan_of
+from tests.chaos import agents, working
+from tests.chaos.matrix import Place, all_faults, plan_of, waiting_plan
 
 
 @pytest.mark.parametrize("how", agents.HOWS)
@@ -45,3 +45,25 @@ def test_two_processes_die_one_after_the_other(name: str) -> None:
         pairs = list(itertools.product(all_faults(tests), repeat=2))
         random.Random(name).shuffle(pairs)
         tests.report(pairs[:12]).check()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["tool_keyed", "tool_timeout", "deep_once", "program_once", "program_race", "program_timeout"],
+)
+def test_work_with_steps_and_waits(name: str) -> None:
+    plan = ChaosPlan(agent=f"tests.chaos.working:{name}", answers=working.ANSWERS)
+    with chaos(plan) as tests:
+        faults = all_faults(tests)
+        random.Random(name).shuffle(faults)
+        report = tests.report([(fault,) for fault in faults[:8]])
+        report.check()
+        assert report.expected == "done"
+
+
+def test_a_wait_three_levels_deep_on_postgres(postgres_server: str, postgres_schema: str) -> None:
+    place = Place("postgres", f"{postgres_server}&schema={postgres_schema}")
+    with chaos(waiting_plan("deep_interrupt", place)) as tests:
+        faults = all_faults(tests)
+        random.Random("deep").shuffle(faults)
+        tests.report([(fault,) for fault in faults[:8]]).check()

@@ -702,6 +702,24 @@ async def test_agents_that_run_at_once_come_to_rest_before_their_program_unwinds
     assert desk.effects == ["slow"]
 
 
+async def test_an_agent_on_a_clock_of_its_own_keeps_no_program_busy() -> None:
+    def make(desk: Desk) -> Body:
+        async def body() -> object:
+            agent = helper(desk, lambda: sleep("night", 60)).with_(clock=slow)
+            return await run_agent("part", agent, "Go.")
+
+        return body
+
+    slow = FakeClock()
+    desk = desk_of(make)
+    await desk.run()
+    await desk.clock.advance(61)
+    assert (await desk.run()).status == "suspended"
+    assert desk.did == ["enter", "enter"]
+    await slow.advance(61)
+    assert (await desk.run()).status == "done"
+
+
 async def test_an_agent_that_fails_fails_its_part_of_the_program_and_no_more() -> None:
     def make(desk: Desk) -> Body:
         async def body() -> object:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 
 import click
 
@@ -32,6 +33,27 @@ class Unusable(click.ClickException):
     help="Where runs are recorded; a SQLite file that is gone afterwards, unless given.",
 )
 @click.option("--saga", is_flag=True, help="Its runs are all or nothing.")
+@click.option(
+    "--signal",
+    "signals",
+    multiple=True,
+    metavar="NAME=JSON",
+    help="A signal that runs get which wait for it. May be repeated.",
+)
+@click.option(
+    "--answer",
+    "answers",
+    multiple=True,
+    metavar="KEY=JSON",
+    help="What a question is answered with. May be repeated.",
+)
+@click.option(
+    "--message",
+    "messages",
+    multiple=True,
+    metavar="CHANNEL=JSON",
+    help="A message that runs get which receive from the channel. May be repeated.",
+)
 @click.option("--kill", is_flag=True, help="Kill real processes, with SIGKILL.")
 @click.option(
     "--times",
@@ -55,7 +77,18 @@ class Unusable(click.ClickException):
     help="How many runs at once, with --kill.",
 )
 def chaos(
-    *, agent: str, said: str, saga: bool, url: str, kill: bool, times: int, every: int, workers: int
+    *,
+    agent: str,
+    said: str,
+    saga: bool,
+    url: str,
+    signals: tuple[str, ...],
+    answers: tuple[str, ...],
+    messages: tuple[str, ...],
+    kill: bool,
+    times: int,
+    every: int,
+    workers: int,
 ) -> int:
     """Run an agent against a crash at every write, and report what it survived.
 
@@ -63,6 +96,9 @@ def chaos(
     is really asked: give it fakes. For each write of a run, before it and after it, a fresh run's
     process dies; the next process takes the run up, says of calls that may have run what really
     happened, and goes on until the run ends.
+
+    Time that a run waits for passes at once. A run that waits for a signal, a message or an answer
+    gets what the options give; without one it stays suspended, and the report says what for.
     """
     from perdure.testing.chaos import run_chaos
 
@@ -70,9 +106,46 @@ def chaos(
         sys.path.insert(0, here)
     try:
         report = run_chaos(
-            agent, said, saga=saga, store=url, kill=kill, times=times, every=every, workers=workers
+            agent,
+            said,
+            saga=saga,
+            signals=dict(_pairs(signals, "--signal")),
+            answers=dict(_pairs(answers, "--answer")),
+            messages=_channels(messages),
+            store=url,
+            kill=kill,
+            times=times,
+            every=every,
+            workers=workers,
         )
     except ConfigError as error:
         raise Unusable(one_line(str(error))) from error
     click.echo(str(report))
     return 0 if report.ok else 1
+
+
+def _pairs(given: tuple[str, ...], option: str) -> Iterator[tuple[str, object]]:
+    """The names and the values of an option that may be repeated.
+
+    Raises:
+        Unusable: One is no NAME=JSON.
+    """
+    import msgspec
+
+    for one in given:
+        name, equals, text = one.partition("=")
+        try:
+            value: object = msgspec.json.decode(text)
+        except msgspec.DecodeError as error:
+            raise Unusable(f"{option} {one!r}: what stands behind the = is JSON: {error}") from None
+        if not name or not equals:
+            raise Unusable(f"{option} {one!r} is no NAME=JSON")
+        yield name, value
+
+
+def _channels(given: tuple[str, ...]) -> dict[str, list[object]]:
+    """The messages of each channel, in order. Raises as `_pairs`."""
+    found: dict[str, list[object]] = {}
+    for channel, value in _pairs(given, "--message"):
+        found.setdefault(channel, []).append(value)
+    return found

@@ -7,6 +7,8 @@ the program waits for. Several may run at once; the program unwinds when all of 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from contextvars import ContextVar
 
 import msgspec
 from msgspec import Raw
@@ -22,6 +24,16 @@ from perdure.log.calls import SUBSESSION
 from perdure.tools import ToolResult
 from perdure.tools.result import json_text
 from perdure.wire import text_of
+
+
+def _plain(agent: Driven) -> AgentTool:
+    return AgentTool(agent, "agent", "")
+
+
+agent_tool: ContextVar[Callable[[Driven], AgentTool]] = ContextVar(
+    "perdure_agent_tool", default=_plain
+)
+"""Makes the tool behind which an agent of a program works; another, for those who try crashes."""
 
 _RUNNING = "perdure:agent/"
 """What stands before the name of an agent among the work of a program that runs."""
@@ -94,7 +106,7 @@ async def _rested(
 
     async def work() -> object:
         try:
-            gave.append(await AgentTool(agent, "agent", "").execute(call))
+            gave.append(await agent_tool.get()(agent).execute(call))
         except ToolError as error:
             gave.append(error)
         except Suspend as waits:

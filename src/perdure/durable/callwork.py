@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
+from typing import TypeAlias
 
 from perdure.errors import ConfigError
 from perdure.log import Draft, Recording
@@ -13,7 +15,7 @@ from perdure.log.programs import OWN
 from perdure.log.recorder import Recorder
 from perdure.log.work import CallWork
 from perdure.loop import LoopPort
-from perdure.tools import Call, current_call
+from perdure.tools import Call, Effect, current_call
 
 MAX_NAME = 200
 """How many characters the name of a step or a wait may have."""
@@ -30,6 +32,13 @@ takes two to go on."""
 
 step_now: ContextVar[str] = ContextVar("perdure_step", default="")
 """The step that is being taken; empty outside of one."""
+
+
+AroundStep: TypeAlias = Callable[[str, Effect, Callable[[], Awaitable[object]]], Awaitable[object]]
+"""Does the work of a step: its name, its effect, and what does it."""
+
+around_step: ContextVar[AroundStep | None] = ContextVar("perdure_around_step", default=None)
+"""What stands around the work of steps, for those who try out crashes."""
 
 
 class ProgramPort:

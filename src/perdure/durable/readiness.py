@@ -104,17 +104,22 @@ async def program_has_come(
     store: Store, view: View, now: int, is_ours: Callable[[str], bool] = _never
 ) -> bool:
     """Whether a program that is suspended may go on: a wait is over, or an agent of it goes on."""
-    told = view.drives.last.told if view.drives.last is not None else None
+    last = view.drives.last
+    told = last.told if last is not None else None
+    entered = wall_of(last.start.ts) if last is not None and is_ours(last.start.id) else None
     waits = program_work(view.work).waits
     for one in named_waits(program_wait(view.drives)):
         wait = waits.get((one.kind, one.name))
         if wait is not None and wait.end is None and one.kind == CHILD:
             if one.cut and told is not None and is_ours(told.id):
                 continue  # what cut it just now would cut it again: it is for the next driver
-            if (one.due is not None and one.due <= now) or await _is_told(store, one.session):
+            due = one.due is not None and one.due <= now
+            if due and (entered is None or (one.due or 0) > entered):
+                return True
+            if await _is_told(store, one.session):
                 return True
         elif wait is not None and _is_over(view, wait, now):
-            start = view.drives.last.start if view.drives.last is not None else None
+            start = last.start if last is not None else None
             if start is None or not is_ours(start.id) or _has_news(view, start, OWN, now):
                 return True
     return False

@@ -20,6 +20,7 @@ from perdure.durable.callwork import (
     INVOKED,
     ProgramPort,
     Recorded,
+    around_step,
     check_name,
     recorded_now,
     step_now,
@@ -307,7 +308,7 @@ async def _tried(planned: _Planned) -> object:
 async def _once(planned: _Planned) -> object:
     context = contextvars.copy_context()
     context.run(step_now.set, planned.name)
-    task = asyncio.get_running_loop().create_task(_called(planned.work), context=context)
+    task = asyncio.get_running_loop().create_task(_called(planned), context=context)
     try:
         async with asyncio.timeout(planned.timeout):
             return await task
@@ -318,7 +319,14 @@ async def _once(planned: _Planned) -> object:
         raise OutcomeUnknown(late) from None
 
 
-async def _called(work: Work[object]) -> object:
+async def _called(planned: _Planned) -> object:
+    around = around_step.get()
+    if around is None:
+        return await _worked(planned.work)
+    return await around(planned.name, planned.effect, lambda: _worked(planned.work))
+
+
+async def _worked(work: Work[object]) -> object:
     given = work()
     return await given if inspect.isawaitable(given) else given
 

@@ -26,7 +26,7 @@ import queue
 import secrets
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import cast
@@ -36,15 +36,17 @@ from perdure.errors import ConfigError, InsideEventLoop
 from perdure.log.store import Store
 from perdure.loop import Middleware
 from perdure.output.contract import OutputT
+from perdure.programs import Program
 from perdure.stores import open_store
 from perdure.testing.chaos_commits import Commits, counting
 from perdure.testing.chaos_judge import Evidence, Record, judge, read_record
 from perdure.testing.chaos_ledger import EffectLedger, leases_of
-from perdure.testing.chaos_life import Life, live
+from perdure.testing.chaos_life import Life, Target, live
 from perdure.testing.chaos_process import Order, Reply, load_agent, warm_process
 from perdure.testing.chaos_report import ChaosReport, Trial
 from perdure.testing.chaos_simulated import simulate
 from perdure.testing.chaos_store import Fault, Faults, When
+from perdure.testing.chaos_waits import NO_ANSWERS, Answers
 
 BEFORE_AND_AFTER: tuple[When, When] = ("before", "after")
 
@@ -57,9 +59,10 @@ class ChaosPlan:
     """What is tested, and how.
 
     Attributes:
-        agent: The agent, or `module:name` of one or of a function that makes one.
+        agent: The agent or the program, or `module:name` of one or of a function that makes one.
         input: What its runs are to do.
         saga: Its runs are all or nothing.
+        answers: What runs that wait are told; for a time they do not wait.
         store: The URL of a store; a SQLite file that is gone afterwards if empty.
         kill: Kill real processes. The agent must be named by `module:name`.
         times: How many processes of a run die, one after the other, each at the same write.
@@ -68,9 +71,10 @@ class ChaosPlan:
         workers: How many runs at once, with real processes.
     """
 
-    agent: Agent[object] | str
+    agent: Target | str
     input: str = "Go."
     saga: bool = False
+    answers: Answers = NO_ANSWERS
     store: str = ""
     kill: bool = False
     times: int = 1
@@ -80,10 +84,13 @@ class ChaosPlan:
 
 
 def run_chaos(
-    agent: Agent[OutputT] | str,
+    agent: Agent[OutputT] | Program[OutputT] | str,
     input: str = "Go.",  # noqa: A002 - the natural word
     *,
     saga: bool = False,
+    signals: Mapping[str, object] | None = None,
+    answers: Mapping[str, object] | None = None,
+    messages: Mapping[str, Sequence[object]] | None = None,
     store: str = "",
     kill: bool = False,
     times: int = 1,
@@ -91,16 +98,21 @@ def run_chaos(
     patience: float = 60.0,
     workers: int = 1,
 ) -> ChaosReport:
-    """Run an agent against a fault at every write. The arguments are `ChaosPlan`'s.
+    """Run an agent or a program against a fault at every write.
+
+    The arguments are `ChaosPlan`'s. Beside them, runs that wait get the `signals`, by name, the
+    `answers`, by the key of a question, and the `messages` of each channel, in order. Time that
+    they wait for passes at once.
 
     Raises:
         ConfigError: The agent or the store cannot be had, or not in other processes.
         InsideEventLoop: It has event loops of its own; call it with `asyncio.to_thread`.
     """
     plan = ChaosPlan(
-        agent=agent if isinstance(agent, str) else cast("Agent[object]", agent),
+        agent=agent if isinstance(agent, str) else cast("Target", agent),
         input=input,
         saga=saga,
+        answers=Answers(signals=signals or {}, answers=answers or {}, messages=messages or {}),
         store=store,
         kill=kill,
         times=times,
@@ -164,8 +176,8 @@ class Chaos:
         for bench in benches:
             self._benches.put(bench)
         self._prefix = f"chaos-{secrets.token_hex(4)}"
-        agent = plan.agent if isinstance(plan.agent, Agent) else load_agent(plan.agent)
-        self._rewrites = any(map(_rewrites, agent.middleware))
+        agent = load_agent(plan.agent) if isinstance(plan.agent, str) else plan.agent
+        self._rewrites = isinstance(agent, Agent) and any(map(_rewrites, agent.middleware))
         self.undisturbed = self._trial((), expected="")
         """A run whose process lives."""
         self.writes = self._writes(self.undisturbed.run)
@@ -224,6 +236,7 @@ class Chaos:
             commits=self._commits.of_run(run),
             faults=(*broken, *final.faults),
             nested=final.nested,
+            waiting=final.waiting,
             rewrites=self._rewrites,
         )
         return judge(evidence, died=died, expected=expected, session=final.session)
@@ -301,7 +314,7 @@ def _lives(
     plan: ChaosPlan, url: str, store: Store, ledger: EffectLedger, table: str
 ) -> Generator[Lives]:
     if not plan.kill:
-        agent = plan.agent if isinstance(plan.agent, Agent) else load_agent(plan.agent)
+        agent = load_agent(plan.agent) if isinstance(plan.agent, str) else plan.agent
         yield _simulated(plan, agent, store, ledger, table)
         return
     with warm_process() as process:
@@ -314,6 +327,7 @@ def _lives(
                 run=run,
                 input=plan.input,
                 saga=plan.saga,
+                answers=plan.answers,
                 life=life,
                 table=table,
                 path=tuple(sys.path),
@@ -327,7 +341,7 @@ def _lives(
 
 
 def _simulated(
-    plan: ChaosPlan, agent: Agent[object], store: Store, ledger: EffectLedger, table: str
+    plan: ChaosPlan, agent: Target, store: Store, ledger: EffectLedger, table: str
 ) -> Lives:
     def lives(run: str, life: int, fault: Fault | None) -> Reply:
         def work(faults: Faults) -> Awaitable[str]:
@@ -335,6 +349,7 @@ def _simulated(
                 run=run,
                 input=plan.input,
                 saga=plan.saga,
+                answers=plan.answers,
                 number=life,
                 ledger=ledger,
                 faults=faults,

@@ -18,6 +18,7 @@ from perdure.testing import chaos_sagas
 from perdure.testing.chaos_ledger import Line
 from perdure.testing.chaos_life import FIRED
 from perdure.testing.chaos_report import Firings, Trial
+from perdure.testing.chaos_waits import steps_in, waiting_in
 from perdure.wire import FunctionCallOutput
 
 STATUSES = frozenset(
@@ -35,6 +36,9 @@ STATUSES = frozenset(
 )
 """How a run may stand when nobody drives it."""
 
+WAITS = ("suspended", "input_required")
+"""How a run stands that waits, and may do so for good."""
+
 NOTHING_TOLD = "(nothing)"
 
 
@@ -50,6 +54,7 @@ class Evidence:
         commits: How often each transactional call committed.
         faults: What is wrong with the log itself.
         nested: The calls that tools made, which have no outputs.
+        waiting: The calls that wait at the end.
         rewrites: Something of the agent's may change what tools give.
         raced: Others went on with the run while its caller was told.
     """
@@ -61,6 +66,7 @@ class Evidence:
     commits: Counter[str]
     faults: tuple[str, ...] = ()
     nested: frozenset[str] = frozenset()
+    waiting: frozenset[str] = frozenset()
     rewrites: bool = False
     raced: bool = False
 
@@ -85,6 +91,7 @@ def judge(evidence: Evidence, *, died: Sequence[str], expected: str, session: st
         lost=tuple(_lost(evidence, told)),
         broken=tuple(broken),
         log=session,
+        waits=(told[-1].output or "") if told and status in WAITS else "",
     )
 
 
@@ -155,7 +162,11 @@ def _raised(evidence: Evidence, call_id: str) -> bool:
 
 def _lost(evidence: Evidence, told: Sequence[Line]) -> Iterator[str]:
     entered = {line.call_id for line in evidence.lines if line.phase == "entered"}
-    for call_id in sorted(entered - evidence.final.keys() - evidence.nested):
+    raised = {line.call_id for line in evidence.lines if line.phase == "raised"}
+    failed = {call_id for call_id in entered & raised if "step:" in call_id}
+    for call_id in sorted(
+        entered - evidence.final.keys() - evidence.nested - evidence.waiting - failed
+    ):
         yield f"call {call_id!r} was entered and has no output"
     for call_id, output in evidence.final.items():
         if call_id in entered and not _is_real(evidence, call_id, output):
@@ -178,7 +189,8 @@ def _is_real(evidence: Evidence, call_id: str, output: str) -> bool:
     if any(line.phase == "raised" for line in own):
         return True
     given = [line.output or "" for line in own if line.phase == "left"]
-    return output in given or (output == FIRED and not given) or output == OF_ROLLBACK.ran
+    unknown = (FIRED, msgspec.json.encode(FIRED).decode())
+    return output in given or (output in unknown and not given) or output == OF_ROLLBACK.ran
 
 
 # --- reading the log ----------------------------------------------------------------------------
@@ -190,10 +202,12 @@ class Record:
 
     session: str
     outputs: Mapping[str, str]
-    """The first output of each call, behind the calls of the sub-agents around it."""
+    """The first output of each call, and what each step gave, behind the calls around them."""
     faults: tuple[str, ...] = ()
     nested: frozenset[str] = frozenset()
     """The calls that tools made, likewise."""
+    waiting: frozenset[str] = frozenset()
+    """The calls that wait, likewise."""
 
 
 async def read_record(store: Store, run: str) -> Record:
@@ -216,12 +230,19 @@ async def read_record(store: Store, run: str) -> Record:
         faults += [f"the log of {name} is broken: {fault.reason}" for fault in reading.faults]
         for call_id, output in _outputs(reading):
             outputs.setdefault("/".join((*paths.get(name, ()), call_id)), output)
+        for place, output in steps_in(reading, paths.get(name, ())):
+            outputs.setdefault(place, output)
+    waiting = (
+        place
+        for name, reading in readings.items()
+        for place in waiting_in(reading, paths.get(name, ()))
+    )
     nested = (
         "/".join((*paths.get(name, ()), call_id))
         for name, reading in readings.items()
         for call_id in _nested(reading)
     )
-    return Record(root, outputs, tuple(faults), frozenset(nested))
+    return Record(root, outputs, tuple(faults), frozenset(nested), frozenset(waiting))
 
 
 def _nested(reading: Reading) -> Iterator[str]:

@@ -16,7 +16,7 @@ from msgspec import Struct
 from perdure.log.store import Fence, Lease
 
 Phase: TypeAlias = Literal[
-    "entered", "left", "raised", "undoing", "undone", "told", "lease", "writes"
+    "entered", "left", "raised", "undoing", "undone", "told", "lease", "writes", "jumped"
 ]
 
 
@@ -27,7 +27,7 @@ class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
         run: The run.
         phase: A tool was `entered`, `left` or `raised`; a compensator was `undoing` what a call
             did, and it is `undone`; a caller was `told` of a status; a `lease` was taken; a process
-            counted its `writes`.
+            counted its `writes`; the clock `jumped`.
         life: Which process of the run, from 0.
         tool: The tool's name.
         effect: Its effect for this call.
@@ -38,6 +38,7 @@ class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
         recorded: How the run stood by its record when its caller was told.
         vouched: The tool has a reconciler, which knows whether an attempt took effect.
         undoable: The tool has a compensator.
+        ahead: Nanoseconds by which the clock is ahead since it jumped.
         lease: The lease.
         writes: What a process wrote, in order.
     """
@@ -54,6 +55,7 @@ class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
     recorded: str = ""
     vouched: bool = False
     undoable: bool = False
+    ahead: int = 0
     lease: tuple[str, int, str, str] | None = None
     writes: tuple[str, ...] = ()
 

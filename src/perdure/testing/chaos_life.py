@@ -12,21 +12,38 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from typing import cast
+from typing import TypeAlias, cast
 
 import msgspec
 
 from perdure.agent import Agent
 from perdure.durable import Undone
+from perdure.durable.agents import agent_tool
+from perdure.durable.callwork import INVOKED, around_step
 from perdure.durable.children import AgentTool
+from perdure.durable.driven import Driven
 from perdure.errors import RunError, RunFailed, SagaRolledBack
 from perdure.log.store import Store
 from perdure.loop import PendingCall
+from perdure.programs import Program
 from perdure.prompts import Input
+from perdure.result import RunResult
 from perdure.runs import Runs
 from perdure.testing.chaos_ledger import EffectLedger, Line, lease_line
 from perdure.testing.chaos_store import Faults, faulted
 from perdure.testing.chaos_votes import chaos_keys, vote, without_keys
+from perdure.testing.chaos_waits import (
+    NO_ANSWERS,
+    Answers,
+    ChaosClock,
+    clock_of,
+    halted_steps,
+    jump,
+    place_of,
+    tell_waits,
+    waits_in_words,
+    watching_steps,
+)
 from perdure.tools import (
     AsyncTx,
     Call,
@@ -44,7 +61,7 @@ from perdure.tools.compensation import call_compensator
 from perdure.tools.tool import compensator_of, reconciler_of
 from perdure.wire import text_of
 
-ROUNDS = 12
+ROUNDS = 20
 """How often a life asks for a run that does not end."""
 
 WAITING = ("halted", "input_required", "suspended")
@@ -65,6 +82,8 @@ class Life:
         ledger: Where it writes what really happens.
         faults: Where it dies.
         table: Where committed transactions are counted, in the log's own database.
+        answers: What it tells a run that waits.
+        clock: What time it is for the agent; its own clock, if nothing else is said.
     """
 
     run: str
@@ -74,23 +93,37 @@ class Life:
     faults: Faults
     table: str = ""
     saga: bool = False
+    answers: Answers = NO_ANSWERS
+    clock: ChaosClock | None = None
 
 
-async def live(agent: Agent[object], store: Store, life: Life) -> str:
+Target: TypeAlias = Agent[object] | Program[object]
+"""What is tried out."""
+
+
+async def live(agent: Target, store: Store, life: Life) -> str:
     """Drive a run until it ends or cannot go on; its status, which the ledger is told too."""
     own = faulted(
         store,
         life.faults,
         on_lease=lambda lease: life.ledger.write(lease_line(life.run, life.number, lease)),
     )
-    own_agent = watched(agent, life).with_(store=own)
-    runs = Runs(own)
+    clock = clock_of(agent.clock, life.ledger.lines(life.run))
+    life = dataclasses.replace(life, clock=clock)
+    agent_tool.set(functools.partial(_watched_part, life=life))
+    around_step.set(watching_steps(life.run, life.number, life.ledger, life.faults))
+    own_agent: Target
+    if isinstance(agent, Program):
+        own_agent = dataclasses.replace(agent, store=own, clock=clock)
+    else:
+        own_agent = watched(agent, life).with_(store=own)
+    runs = Runs(own, clock=clock)
     status, before = "", ""
     for _ in range(ROUNDS):
         before, status = status, await _asked(own_agent, runs, life)
         if status not in (*WAITING, "failed", "aborted", "running"):
             break
-        told = await _answer_all(runs, life) if status in WAITING else True
+        told = await _answer_all(runs, own, life, clock) if status in WAITING else True
         if not told and status == before:
             break
     life.ledger.write(
@@ -99,12 +132,18 @@ async def live(agent: Agent[object], store: Store, life: Life) -> str:
     return status
 
 
-async def _asked(agent: Agent[object], runs: Runs, life: Life) -> str:
+async def _run(agent: Target, life: Life) -> RunResult[object]:
+    if isinstance(agent, Program):
+        return await agent.run(life.input if agent.takes_input else None, run_id=life.run)
+    return await agent.run(life.input, run_id=life.run, saga=life.saga)
+
+
+async def _asked(agent: Target, runs: Runs, life: Life) -> str:
     """Ask for the run; its status, as its caller learns it."""
     text, recorded = "", ""
     try:
-        result = await agent.run(life.input, run_id=life.run, saga=life.saga)
-        status, text = str(result.status), result.text
+        result = await _run(agent, life)
+        status, text = str(result.status), result.text or waits_in_words(result.pending)
         recorded = (await runs.get(life.run)).status
     except Exception as error:  # noqa: BLE001 - whatever else it is, it is no status
         cause = cause_of(error)
@@ -134,13 +173,13 @@ def cause_of(error: Exception) -> BaseException | None:
 # --- answering ---------------------------------------------------------------------------------
 
 
-async def _answer_all(runs: Runs, life: Life) -> bool:
-    """Answer every call that waits; whether any took an answer."""
+async def _answer_all(runs: Runs, store: Store, life: Life, clock: ChaosClock) -> bool:
+    """Answer every call that waits; whether any took an answer, or a time came."""
     answered = False
     state = await runs.get(life.run)
     for call in state.pending:
         try:
-            answered = await _answer(runs, life, call) or answered
+            answered = await _answer(runs, store, life, call) or answered
         except RunError:
             continue  # somebody said so before, in an earlier life
     for undone in state.report.unknown if state.report is not None else ():
@@ -152,12 +191,17 @@ async def _answer_all(runs: Runs, life: Life) -> bool:
             answered = True
         except RunError:
             continue
-    return answered
+    return answered or jump(clock, state.due, life.ledger, life.run, life.number)
 
 
-async def _answer(runs: Runs, life: Life, call: PendingCall) -> bool:
+async def _answer(runs: Runs, store: Store, life: Life, call: PendingCall) -> bool:
     name = call.call.call_id
     match call.reason:
+        case "suspended":
+            return await tell_waits(runs, life.run, call, life.answers)
+        case "aborted" | "unknown" if steps := await halted_steps(store, call):
+            for step in steps:
+                await _resolve_step(runs, life, call, step)
         case "held" if call.gate is not None:
             return await vote(runs, life.run, call)
         case "held":
@@ -167,6 +211,29 @@ async def _answer(runs: Runs, life: Life, call: PendingCall) -> bool:
         case _:
             return False
     return True
+
+
+async def _resolve_step(runs: Runs, life: Life, call: PendingCall, step: str) -> None:
+    """Say what really came of a step."""
+    name, session = call.call.call_id, call.session
+    fired, value = _what_happened_in(life.ledger.lines(life.run), call, step)
+    if fired:
+        await runs.resolve(life.run, name, session=session, step=step, value=value, by="chaos")
+        return
+    await runs.resolve(
+        life.run, name, session=session, step=step, never_ran=True, min_age=0, by="chaos"
+    )
+
+
+def _what_happened_in(lines: tuple[Line, ...], call: PendingCall, step: str) -> tuple[bool, object]:
+    """Whether a step was taken, and what it gave. That of a nested call is its tool's."""
+    if step.startswith(INVOKED):
+        made = [line.call_id for line in lines if line.key.endswith(f"/{step}")]
+        return what_happened(lines, made[-1]) if made else (False, None)
+    unknown = msgspec.json.encode(FIRED).decode()
+    place = place_of(call.path, call.call.call_id, step)
+    fired, output = what_happened(lines, place, unknown)
+    return fired, msgspec.json.decode(output)
 
 
 async def _undo_by_hand(runs: Runs, life: Life, undone: Undone) -> None:
@@ -200,12 +267,12 @@ async def _resolve(runs: Runs, life: Life, call_id: str, session: str, path: Seq
         )
 
 
-def what_happened(lines: tuple[Line, ...], call_id: str) -> tuple[bool, str]:
+def what_happened(lines: tuple[Line, ...], call_id: str, unknown: str = FIRED) -> tuple[bool, str]:
     """Whether a call entered its tool, and what it gave, by the ledger."""
     own = [line for line in lines if line.call_id == call_id]
     left = [line.output for line in own if line.phase in ("left", "raised")]
     fired = any(line.phase == "entered" for line in own)
-    return fired, (left[-1] if left else None) or FIRED
+    return fired, (left[-1] if left else None) or unknown
 
 
 # --- watching tools ------------------------------------------------------------------------------
@@ -223,6 +290,8 @@ def watched(agent: Agent[object], life: Life) -> Agent[object]:
     given_tools = [as_tool(one) for one in agent.tools]
     if agent.key_source is not None or any(map(approval_of, given_tools)):
         agent = agent.with_(approvers=chaos_keys)
+    if life.clock is not None:
+        agent = agent.with_(clock=life.clock)
     tools = [_watched_tool(one, life) for one in given_tools]
     if provider is None:
         return agent.with_(tools=tools)
@@ -244,6 +313,13 @@ class _WatchedAgent(AgentTool):
             return await super().execute(call)
         finally:
             _path.reset(token)
+
+
+def _watched_part(agent: Driven, *, life: Life) -> AgentTool:
+    """An agent that a program drives, whose tools are watched."""
+    if not isinstance(cast("object", agent), Agent):
+        return AgentTool(agent, "agent", "")
+    return _WatchedAgent(watched(cast("Agent[object]", agent), life), "agent", "")
 
 
 def _watched_tool(tool: Tool, life: Life) -> Tool:

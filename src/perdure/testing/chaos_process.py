@@ -25,11 +25,13 @@ from msgspec import Struct
 
 from perdure.agent import Agent
 from perdure.errors import ConfigError
+from perdure.programs import Program
 from perdure.stores import open_store
 from perdure.testing.chaos_ledger import EffectLedger
-from perdure.testing.chaos_life import Life, live
+from perdure.testing.chaos_life import Life, Target, live
 from perdure.testing.chaos_simulated import Ended
 from perdure.testing.chaos_store import Fault, Faults, When
+from perdure.testing.chaos_waits import NO_ANSWERS, Answers
 
 
 class Order(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -43,6 +45,7 @@ class Order(Struct, frozen=True, kw_only=True, omit_defaults=True):
     input: str
     life: int
     saga: bool = False
+    answers: Answers = NO_ANSWERS
     table: str = ""
     path: tuple[str, ...] = ()
     """Where modules are looked for."""
@@ -58,8 +61,8 @@ class Reply(Struct, frozen=True, kw_only=True):
     error: str = ""
 
 
-def load_agent(target: str) -> Agent[object]:
-    """The agent that `module:name` names; a function there makes one.
+def load_agent(target: str) -> Target:
+    """The agent or the program that `module:name` names; a function there makes one.
 
     Raises:
         ConfigError: There is none.
@@ -73,11 +76,11 @@ def load_agent(target: str) -> Agent[object]:
         raise ConfigError(f"there is no module {module!r}: {error}") from error
     for part in name.split("."):
         found = getattr(found, part, None)
-    if callable(found) and not isinstance(found, Agent):
+    if callable(found) and not isinstance(found, Agent | Program):
         found = found()
-    if not isinstance(found, Agent):
-        raise ConfigError(f"{target!r} is no agent, and no function that makes one")
-    return cast("Agent[object]", found)
+    if not isinstance(found, Agent | Program):
+        raise ConfigError(f"{target!r} is no agent and no program, and no function that makes one")
+    return cast("Target", found)
 
 
 # --- the side that asks -------------------------------------------------------------------------
@@ -135,13 +138,13 @@ def serve() -> None:
     """Answer orders until nobody gives any."""
     replies = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)  # what tools print is no reply
-    agents: dict[str, Agent[object]] = {}
+    agents: dict[str, Target] = {}
     for line in sys.stdin.buffer:
         order = msgspec.json.decode(line, type=Order)
         replies.write(msgspec.json.encode(_obey(order, agents)) + b"\n")
 
 
-def _obey(order: Order, agents: dict[str, Agent[object]]) -> Reply:
+def _obey(order: Order, agents: dict[str, Target]) -> Reply:
     try:
         if order.target not in agents:
             sys.path[:] = [*order.path, *(one for one in sys.path if one not in order.path)]
@@ -154,7 +157,7 @@ def _obey(order: Order, agents: dict[str, Agent[object]]) -> Reply:
     return _forked(order, agents[order.target])
 
 
-def _forked(order: Order, agent: Agent[object]) -> Reply:
+def _forked(order: Order, agent: Target) -> Reply:
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
@@ -194,7 +197,7 @@ def _until_closed(pipe: int, patience: float) -> tuple[str, bool]:
         said += more
 
 
-async def _life(order: Order, agent: Agent[object]) -> None:
+async def _life(order: Order, agent: Target) -> None:
     async def die() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
         await asyncio.get_running_loop().create_future()
@@ -205,6 +208,7 @@ async def _life(order: Order, agent: Agent[object]) -> None:
         run=order.run,
         input=order.input,
         saga=order.saga,
+        answers=order.answers,
         number=order.life,
         ledger=EffectLedger(order.ledger),
         faults=Faults(fault, die),

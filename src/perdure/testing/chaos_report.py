@@ -58,6 +58,7 @@ class Trial:
         lost: What was known and is gone.
         broken: The other rules that it broke.
         log: Where to look for it: the id of its session.
+        waits: What it still waits for, in words, if it does.
     """
 
     run: str
@@ -67,6 +68,7 @@ class Trial:
     lost: tuple[str, ...] = ()
     broken: tuple[str, ...] = ()
     log: str = ""
+    waits: str = ""
 
     @property
     def ok(self) -> bool:
@@ -149,7 +151,8 @@ def _page(report: ChaosReport) -> Iterator[str]:
     yield ""
     ends: dict[str, int] = {}
     for trial in report.trials:
-        ends[trial.status] = ends.get(trial.status, 0) + 1
+        end = f"{trial.status} ({trial.waits})" if trial.waits else trial.status
+        ends[end] = ends.get(end, 0) + 1
     yield "ended: " + ", ".join(f"{count} {status}" for status, count in sorted(ends.items()))
     yield f"results lost: {len(report.lost)}"
     yield f"other rules broken: {len(report.broken)}"

@@ -202,7 +202,7 @@ class Agent(Generic[OutputT]):
         by_name: list[Tool] = sorted(tools, key=lambda tool: tool.name)
         object.__setattr__(self, "_tools", tuple(ToolSet(by_name)))
         object.__setattr__(self, "_keys", as_key_source(self.approvers))
-        self._check_approvals()
+        self._check_approvals(self._tools)
         object.__setattr__(self, "_resolved", self._resolve())
         object.__setattr__(self, "_plan", self._planned())
         self._config("")
@@ -507,8 +507,15 @@ class Agent(Generic[OutputT]):
         return self.budget.account(parent, spent=spent, clock=self.clock)
 
     async def tools_now(self) -> ToolSet:
-        """The tools of the moment: what the provider gives, else the agent's own."""
-        return await resolve_tools(self._config(""))
+        """The tools of the moment: what the provider gives, else the agent's own.
+
+        Raises:
+            ConfigError: A tool of the provider's has an approval that nobody could give.
+        """
+        tools = await resolve_tools(self._config(""))
+        if self.tool_provider is not None:
+            self._check_approvals(tools)
+        return tools
 
     async def _run_by_id(
         self,
@@ -625,8 +632,8 @@ class Agent(Generic[OutputT]):
 
             checked(self.env)
 
-    def _check_approvals(self) -> None:
-        for tool in self._tools:
+    def _check_approvals(self, tools: Iterable[Tool]) -> None:
+        for tool in tools:
             approval = approval_of(tool)
             if approval is None:
                 continue

@@ -53,7 +53,7 @@ from perdure.compose import (
     tool_context,
 )
 from perdure.compose.turns import tool_call_of
-from perdure.errors import ConfigError
+from perdure.errors import ConfigError, NeedsApproval
 from perdure.testing import FakeClock, ScriptedModel, call, turn
 from perdure.testing.clock import settle
 from perdure.tools import definition
@@ -815,3 +815,21 @@ async def test_calls_part_by_what_needs_an_approval() -> None:
     assert [one.name for one in parted.pending] == ["slow"]
     assert [one.name for one in parted.approved] == ["regular", "slow"]
     assert as_client(regular) is regular
+
+
+async def test_a_tool_that_people_have_to_approve_is_not_run_by_hand() -> None:
+    fired: list[int] = []
+
+    @tool(approval=True)
+    async def charge(cents: int) -> str:
+        """Charge."""
+        fired.append(cents)
+        return "charged"
+
+    with pytest.raises(NeedsApproval, match="somebody"):
+        await execute_tool(charge, asked("charge", '{"cents":5}'))  # type: ignore[arg-type]
+    result = call_model(
+        ScriptedModel([call("charge", {"cents": 5}), "Done."]), "go", tools=[charge]
+    )
+    assert await result.requires_approval()
+    assert fired == []

@@ -33,12 +33,25 @@ def test_a_batch_of_all_effects_on_postgres(postgres_server: str, postgres_schem
         assert report.most("once") == report.most("transactional") == 1
 
 
+def test_votes_on_postgres(postgres_server: str, postgres_schema: str) -> None:
+    place = Place("postgres", f"{postgres_server}&schema={postgres_schema}")
+    with chaos(plan_of("voted", place)) as tests:
+        voting = [
+            n for n, write in enumerate(tests.writes, 1) if "vote" in write or "tally" in write
+        ]
+        faults = [Fault(n, "after" if n % 2 else "before") for n in voting]
+        report = tests.report([(fault,) for fault in faults])
+        report.check()
+        assert report.most("risky") == 1
+
+
 def _numbers(writes: tuple[str, ...], step: int) -> range:
     return range(1, len(writes) + 1, step)
 
 
 @pytest.mark.parametrize(
-    "name", ["held", "nested_held", "reconciled", "batch_once_parallel_sqlite"]
+    "name",
+    ["held", "nested_held", "voted", "nested_voted", "reconciled", "batch_once_parallel_sqlite"],
 )
 def test_two_processes_die_one_after_the_other(name: str) -> None:
     with chaos(ChaosPlan(agent=f"tests.chaos.agents:{name}")) as tests:

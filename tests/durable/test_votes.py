@@ -834,6 +834,29 @@ async def test_keys_that_cannot_be_had_stop_the_run_and_nothing_is_decided() -> 
     assert (await agent.run("go", run_id=RUN)).status == "done"
 
 
+async def test_a_provider_whose_tools_nobody_could_approve_is_refused_before_anything_happens() -> (
+    None
+):
+    store, world = MemoryStore(), World()
+    agent = gated_agent(store, world).with_(
+        tools=[], approvers=None, tool_provider=lambda: [Gated(world=world)]
+    )
+    with pytest.raises(ConfigError, match="nobody says the key of 'ann'"):
+        await agent.run("go", run_id=RUN)
+    assert asked(agent) == 0
+
+
+async def test_votes_that_nobody_could_check_stop_the_run_and_are_not_lost() -> None:
+    store, world = MemoryStore(), World()
+    agent = gated_agent(store, world)
+    await agent.run("go", run_id=RUN)
+    await vote(store, "ann", "bo")
+    blind = agent.with_(tools=[Act(world=world)], approvers=None)
+    with pytest.raises(ConfigError, match="nobody says any key"):
+        await blind.run("go", run_id=RUN)
+    assert (await agent.run("go", run_id=RUN)).status == "done"
+
+
 async def test_a_failing_drive_leaves_the_approval_where_it_is() -> None:
     """What goes wrong when a run is taken up does not use up what people said."""
     store, world = MemoryStore(), World()

@@ -181,6 +181,23 @@ async def test_a_fork_behind_an_approval_does_not_have_it() -> None:
     assert world.count(CALL) == 1
 
 
+async def test_an_approval_is_used_once_whatever_branch_used_it() -> None:
+    store, world = MemoryStore(), World()
+    async with agent_of(world, store=store).session(CHAT) as chat:
+        await chat.send("go")
+        await cast(store, "ann", "bo")
+        await chat.continue_()
+        (listed,) = (await store.list(Filters(name=CHAT))).sessions
+        entries = (await read_run(store, listed.id)).entries
+        tally = next(one for one in entries if one.type == "perdure:tally")
+        await chat.rewind(tally.id, keep_effects=True)
+        again = await chat.resume(approve(CALL, by="human", run_again=True))
+        assert (again.status, world.count(CALL)) == ("input_required", 1)
+        await cast(store, "ann", "cy")
+        await chat.continue_()
+    assert world.count(CALL) == 2
+
+
 # --- sagas ---------------------------------------------------------------------------------------
 
 

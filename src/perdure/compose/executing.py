@@ -10,8 +10,8 @@ from perdure.compose.kinds import AnyTool, ApprovalCheck, ClientTool, ServerTool
 from perdure.compose.shared_context import ContextStore, ToolContext, current
 from perdure.compose.stops import ToolExecution
 from perdure.compose.turns import ToolCall, TurnContext, settled
-from perdure.errors import ConfigError, ToolError
-from perdure.tools import Call, ToolResult, error_result
+from perdure.errors import ConfigError, NeedsApproval, ToolError
+from perdure.tools import Call, ToolResult, approval_of, error_result
 from perdure.tools.result import failure
 from perdure.wire import FunctionCallOutput, function_call_output, text_of
 
@@ -27,6 +27,7 @@ async def execute_tool(
 
     Raises:
         ConfigError: The tool is a manual one, or the provider's.
+        NeedsApproval: People have to agree to its calls, which only a recorded run can ask.
         Suspend: A person is to answer.
     """
     if isinstance(tool, ServerTool):
@@ -34,6 +35,9 @@ async def execute_tool(
     client = as_client(tool)
     if client.kind == "manual":
         raise ConfigError(f"the caller runs the tool {client.name!r}")
+    approval = approval_of(client)
+    if approval is not None:
+        raise NeedsApproval(call.id, approval.asks)
     shown: list[object] = []
     error, result = "", ToolResult()
     try:

@@ -129,9 +129,15 @@ def _keys(counting: Counting, call: Call, gate: HeldGate) -> Mapping[str, Verifi
     today = approval_of(tool) if tool is not None else None
     level = today.at(gate.gate.level) if today is not None else None
     try:
-        return keys_for(gate.gate.of, level, counting.source)
+        keys = keys_for(gate.gate.of, level, counting.source)
     except Exception as error:
         raise ConfigError(f"the keys of {gate.gate.asks} could not be had: {error}") from error
+    if not keys:
+        raise ConfigError(
+            f"call {call.call_id!r} waits for signatures of {gate.gate.asks}, and nobody says any "
+            "key of theirs; give Agent(approvers=Keyring({...}))"
+        )
+    return keys
 
 
 def _counted(counting: Counting, call: Call, gate: HeldGate, keys: Mapping[str, Verifier]) -> Tally:

@@ -25,6 +25,7 @@ from perdure.tools import Gate
 
 if TYPE_CHECKING:
     from perdure.log.path import View
+    from perdure.log.session import Session
 
 
 @dataclasses.dataclass(slots=True, eq=False, kw_only=True)
@@ -107,20 +108,36 @@ class ApprovalsFold:
         return min((due for due in dues if due is not None), default=None)
 
 
-def standing_of(view: View, call_id: str) -> Standing | None:
-    """How the last gate of a call stands; None if it never had one."""
+def standing_of(view: View, session: Session, call_id: str) -> Standing | None:
+    """How the last gate of a call stands; None if it never had one.
+
+    Args:
+        view: The path.
+        session: Its session, whose other branches may have used an approval.
+        call_id: The call.
+    """
     call = view.calls.open.get(call_id)
     gate = view.approvals.of(call.entry) if call is not None else None
     if call is None or gate is None:
         return None
     tally = gate.tally
+    used = any(dispatch not in call.voided for dispatch in gate.dispatches)
     return Standing(
         gate=gate.gate,
         outcome=gate.outcome,
         tally=tally.id if tally is not None else "",
         approved_by=tally.approved_by if tally is not None else (),
-        used=any(dispatch not in call.voided for dispatch in gate.dispatches),
+        used=used or (tally is not None and _used_elsewhere(session, call, tally)),
     )
+
+
+def _used_elsewhere(session: Session, call: Call, tally: TallyEntry) -> bool:
+    """Whether another branch dispatched a call after its tally stood."""
+    if tally.id not in session:
+        return False
+    since = session.place(tally.id)
+    places = [session.place(one.id) for one in call.elsewhere if one.id in session]
+    return any(place > since for place in places)
 
 
 def subject_of(session: str, call: Call, gate: HeldGate) -> Subject:

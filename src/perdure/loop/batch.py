@@ -622,8 +622,10 @@ def _note_pending(drive: Drive, slots: Sequence[Slot]) -> None:
 
 
 def _pending(slot: Slot, reason: PendingReason) -> PendingCall:
+    gate = slot.decision.gate if slot.decision is not None and reason == "held" else None
     if slot.before is not None and slot.was_dispatched and not slot.entered:
-        return msgspec.structs.replace(slot.before, reason=reason)  # its last dispatch stands
+        # Its last dispatch stands.
+        return msgspec.structs.replace(slot.before, reason=reason, gate=gate)
     return PendingCall(
         call=slot.call,
         reason=reason,
@@ -631,7 +633,7 @@ def _pending(slot: Slot, reason: PendingReason) -> PendingCall:
         idempotency_key=slot.key if slot.entered else "",
         effect=slot.effect if slot.entered else None,
         arguments=slot.arguments if slot.arguments != (slot.call.arguments or "{}") else None,
-        gate=slot.decision.gate if slot.decision is not None and reason == "held" else None,
+        gate=gate,
     )
 
 

@@ -33,7 +33,7 @@ class Standing(NamedTuple):
     """The entry of the tally; empty while it is pending."""
     approved_by: tuple[str, ...] = ()
     used: bool = False
-    """A dispatch that counts follows the tally."""
+    """A dispatch that counts follows the gate, or stands on another branch."""
 
 
 Gates: TypeAlias = Callable[[str], Standing | None]

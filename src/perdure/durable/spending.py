@@ -30,9 +30,9 @@ async def tree_spend(store: Store, session: Session, *, until: str = "") -> Spen
             fold.apply(entry)
     working = session.view().calls.open
     total = fold.own
-    for child, carried in fold.below.items():
-        if carried is not None and fold.calls.get(child) not in working:
-            total += carried
+    for child, told in fold.below.items():
+        if told.spend is not None and told.call_id not in working:
+            total += told.spend
             continue
         try:
             below = await read_run(store, child)

@@ -7,6 +7,7 @@ is another. Nothing waits here; who has to know awaits the ticket.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -77,6 +78,10 @@ if TYPE_CHECKING:
     from perdure.log.recording import Recording
 
 Keep = Callable[[Item], bool]
+
+ROUNDS = 4
+"""Rounds of the event loop that a result waits for the request that carries it on: less than a
+millisecond, in which a turn that follows at once gets there."""
 
 
 def _always() -> None:
@@ -593,7 +598,17 @@ class Recorder:
             self._add(Draft("perdure:result", {**track.name, "output": output}))
         self._land()
         if event.entered and track.has_effect:
-            self.appender.hurry()  # a result is recorded when it lands (DESIGN 6.3)
+            self._hurry(ROUNDS)  # a result is recorded when it lands (DESIGN 6.3)
+
+    def _hurry(self, rounds: int) -> None:
+        """Let what is queued be written, unless the next turn asks for it meanwhile.
+
+        With its reservation it is one append then, and a turn has two (DESIGN 7).
+        """
+        if rounds and not self.appender.settled:
+            asyncio.get_running_loop().call_soon(self._hurry, rounds - 1)
+        elif not self.appender.settled:
+            self.appender.hurry()
 
     def _land(self) -> None:
         """Write the outputs that are next in the model's order."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Mapping
 from decimal import Decimal, InvalidOperation
-from typing import cast
+from typing import NamedTuple, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -44,32 +44,77 @@ __all__ = ["Spend", "SpendFold", "Tokens", "own_spend", "usage_of"]
 SUBSESSION = "subsession"
 
 
+class Below(NamedTuple):
+    """A sub-agent, as its parent's record tells of its spend."""
+
+    call_id: str
+    spend: Spend | None = None
+    """None while nothing is carried."""
+
+
+_TELLING = (
+    ResponseEntry,
+    SpendEntry,
+    RunEntry,
+    LinkEntry,
+    CompactionEntry,
+    BranchSummaryEntry,
+)
+
+
 class SpendFold:
-    """The spend of a path or of a session, entry by entry."""
+    """The spend of a path or of a session, entry by entry. It is summed when somebody asks."""
 
     def __init__(self) -> None:
+        self._taken: list[tuple[AnyEntry, str]] = []  # and not summed yet
         self._sum = NO_SPEND
         self._open: dict[str, SpendEntry] = {}
         self._rows = 0  # requests that were settled since the last response
-        self.below: dict[str, Spend | None] = {}
-        """The sessions of sub-agents, with what is carried of each."""
-        self.calls: dict[str, str] = {}
-        """The call that each of them serves, by session."""
+        self._below: dict[str, Below] = {}
 
     def apply(self, entry: AnyEntry, model: str = "") -> None:
         """Take an entry; `model` is the one in force, for an entry that names none."""
+        if isinstance(entry, _TELLING):
+            self._taken.append((entry, model))
+
+    @property
+    def own(self) -> Spend:
+        """What the session's own requests took, those that are on their way as estimated."""
+        self._fold()
+        total = self._sum
+        for entry in self._open.values():
+            total = total.plus(_reserved(entry, "lost"))
+        return total
+
+    @property
+    def below(self) -> Mapping[str, Below]:
+        """The sub-agents, by session."""
+        self._fold()
+        return self._below
+
+    def spend(self) -> Spend:
+        """What they took, with what is carried of sub-agents."""
+        carried = (one.spend for one in self.below.values() if one.spend is not None)
+        return sum(carried, self.own)
+
+    def _fold(self) -> None:
+        taken, self._taken = self._taken, []
+        for entry, model in taken:
+            self._apply(entry, model)
+
+    def _apply(self, entry: AnyEntry, model: str) -> None:
         match entry:
             case ResponseEntry():
                 self._response(entry, entry.model or model)
             case SpendEntry():
                 self._spend(entry)
             case RunEntry() if entry.phase == "start":
-                self._sum = self.own  # a drive before it was cut, and will settle nothing
+                for cut in self._open.values():  # its process died, and will settle nothing
+                    self._sum = self._sum.plus(_reserved(cut, "lost"))
                 self._open.clear()
                 self._rows = 0
             case LinkEntry() if entry.rel == SUBSESSION:
-                self.below.setdefault(entry.session, None)
-                self.calls[entry.session] = entry.call_id
+                self._below.setdefault(entry.session, Below(entry.call_id))
             case CompactionEntry() | BranchSummaryEntry() if entry.usage:
                 tokens = _tokens(entry.usage)
                 if tokens is not None:
@@ -78,28 +123,15 @@ class SpendFold:
             case _:
                 pass
 
-    @property
-    def own(self) -> Spend:
-        """What the session's own requests took, those that are on their way as estimated."""
-        total = self._sum
-        for entry in self._open.values():
-            total = total.plus(_reserved(entry, "lost"))
-        return total
-
-    def spend(self) -> Spend:
-        """What they took, with what is carried of sub-agents."""
-        return sum(filter(None, self.below.values()), self.own)
-
     def _spend(self, entry: SpendEntry) -> None:
         if entry.phase == "reserve":
             self._open[entry.id] = entry
         elif entry.phase == "child":
-            self.below[entry.session] = entry.spend
-            self.calls.setdefault(entry.session, entry.call_id)
+            self._below[entry.session] = Below(entry.call_id, entry.spend)
         elif entry.phase == "settle":
             self._open.pop(entry.target, None)
             if entry.came in ("answered", "dropped", "failed", "lost", "refused"):
-                self._rows += entry.came != "answered"
+                self._rows += 1
                 self._sum = self._sum.plus(
                     Charge(
                         model=entry.model,
@@ -124,6 +156,8 @@ class SpendFold:
         elif reserved is not None:
             came = "lost" if entry.error or entry.incomplete else "answered"
             self._sum = self._sum.plus(_reserved(reserved, came))
+        elif rows:  # a crash cut it behind the entry that settles it
+            return
         else:
             self._sum = self._sum.plus(Charge(model=model))
         more = max(entry.attempts - rows, 1) - 1  # of a writer that settles none

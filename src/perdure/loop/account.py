@@ -86,23 +86,30 @@ class Account:
         self.usd = usd
         self.price: PriceOf | None = price or (parent.price if parent is not None else None)
         self.output: int = output or (parent.output if parent is not None else DEFAULT_OUTPUT)
-        self.spend = NO_SPEND
-        """What was spent since it was opened, below it included."""
+        self.is_limited: bool = (
+            tokens is not None or usd is not None or (parent is not None and parent.is_limited)
+        )
+        """Whether it, or one above it, limits tokens or money."""
+        self._summed = NO_SPEND
+        self._charges: list[Charge] = []  # not summed yet
         self._before = spent
+        self._since = NOTHING
         self._reserved = NOTHING
         self._deadline: tuple[Clock, float, float] | None = None
         self._waiting: list[asyncio.Future[None]] = []
 
     @property
-    def spent(self) -> Spent:
-        """What counts against its limits, without what is reserved."""
-        before = self._before
-        return Spent(before.tokens + self.spend.tokens.total, before.usd + self.spend.usd)
+    def spend(self) -> Spend:
+        """What was spent since it was opened, below it included."""
+        charges, self._charges = self._charges, []
+        for charge in charges:
+            self._summed = self._summed.plus(charge)
+        return self._summed
 
     @property
-    def is_limited(self) -> bool:
-        """Whether it, or one above it, limits tokens or money."""
-        return any(one.tokens is not None or one.usd is not None for one in self._chain())
+    def spent(self) -> Spent:
+        """What counts against its limits, without what is reserved."""
+        return Spent(self._before.tokens + self._since.tokens, self._before.usd + self._since.usd)
 
     def check(self, model: str) -> None:
         """See that a model may be asked at all.
@@ -162,21 +169,21 @@ class Account:
             if limited:
                 node._reserve(reservation, -1)
             if charge is not None:
-                node.spend = node.spend.plus(charge)
-            waiting, node._waiting = node._waiting, []
-            for one in waiting:
-                if not one.done():
-                    one.set_result(None)
+                node._charges.append(charge)
+                node._count(charge.tokens.total, charge.usd or ZERO)
+            if node._waiting:
+                node._wake()
 
     def drop(self, charge: Charge) -> None:
         """An answer that was settled was taken by nobody."""
         for node in self._chain():
-            node.spend = node.spend.dropping(charge)
+            node._summed = node.spend.dropping(charge)
 
     def carry(self, spend: Spend) -> None:
         """Add what was spent elsewhere on its behalf."""
         for node in self._chain():
-            node.spend += spend
+            node._summed = node.spend + spend
+            node._count(spend.tokens.total, spend.usd)
 
     def cost(self, usage: Usage, *models: str) -> Price | None:
         """What a usage costs, of the first of some names of its model that has a price.
@@ -187,6 +194,15 @@ class Account:
         if found is not None or self.price is None:
             return found
         return next(filter(None, (self.price(model, usage) for model in models)), None)
+
+    def _count(self, tokens: int, usd: Decimal) -> None:
+        self._since = Spent(self._since.tokens + tokens, self._since.usd + usd)
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for one in waiting:
+            if not one.done():
+                one.set_result(None)
 
     def _chain(self) -> Iterator[Account]:
         node: Account | None = self

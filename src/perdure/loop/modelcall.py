@@ -15,7 +15,7 @@ from perdure.loop.events import ModelRetry, ResponseEnd, StopCause
 from perdure.loop.losses import losses_of
 from perdure.loop.model import ModelRequest, close, is_terminal
 from perdure.loop.request import for_its_model
-from perdure.loop.spending import Sent, size_of_output
+from perdure.loop.spending import TELLING, Sent, size_of_output
 from perdure.loop.state import Drive
 from perdure.loop.usage import add
 from perdure.wire import (
@@ -102,10 +102,11 @@ async def _feed(
     drive: Drive, attempt: Attempt, stream: AsyncIterator[StreamEvent], opening: _Opening
 ) -> StreamEvent:
     error: ErrorPayload | None = None
+    sent = opening.sent
     try:
         while (event := await _next(drive, stream)) is not None:
-            if opening.sent is not None:
-                event = opening.sent.hear(event)
+            if sent is not None and (type(event) in TELLING or not sent.began):
+                event = sent.hear(event)
             await attempt.feed(event)
             if is_terminal(event):
                 return event

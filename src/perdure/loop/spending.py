@@ -52,9 +52,10 @@ class SpendLedger(Protocol):
         ...
 
 
-_TELLING = frozenset(
+TELLING = frozenset(
     {ResponseCreated, ResponseInProgress, ResponseCompleted, ResponseIncomplete, ResponseFailed}
 )
+"""The events that say what a request took, or who answers it."""
 
 
 class Sent:
@@ -77,7 +78,7 @@ class Sent:
 
     def hear(self, event: StreamEvent) -> StreamEvent:
         """Take an event and give it on, a terminal one with its price if that is known."""
-        if self.began and type(event) not in _TELLING:
+        if self.began and type(event) not in TELLING:
             return event
         self.began = True
         match event:
@@ -269,7 +270,6 @@ class Spending:
         self, sent: Sent, error: BaseException | None, said: Callable[[], int]
     ) -> Charge | None:
         """What a request took: as its server said, else as far as that shows from here."""
-        reserved = sent.reservation.tokens
         came: Came = "lost" if sent.last is None else "failed" if sent.failed else "answered"
         told = tokens_of(sent.usage) if sent.last is not None and sent.usage else None
         if told is not None and sent.usage:
@@ -279,10 +279,11 @@ class Spending:
                 return None
             if _was_refused(error):
                 return Charge(model=sent.model, came="refused")
-            return self._charged(sent, _usage(reserved.input, reserved.output), reserved, "lost")
+            whole = sent.reservation.tokens
+            return self._charged(sent, _usage(whole.input, whole.output), whole, "lost")
         size = max(said(), size_of_output(sent.last) if sent.last is not None else 0)
         heard = (tokens_of(sent.usage) if sent.usage else None) or Tokens()
-        ins, outs = heard.input or reserved.input, max(tokens_in(size), heard.output)
+        ins, outs = heard.input or sent.reservation.tokens.input, max(tokens_in(size), heard.output)
         tokens = Tokens(input=ins, output=outs, total=ins + outs)
         return self._charged(sent, _usage(ins, outs), tokens, came)
 

@@ -181,6 +181,9 @@ class Agent(Generic[OutputT]):
     _tools: tuple[Tool, ...] = dataclasses.field(init=False, repr=False, compare=False)
     _resolved: Resolved = dataclasses.field(init=False, repr=False, compare=False)
     _plan: Plan[OutputT] | None = dataclasses.field(init=False, repr=False, compare=False)
+    _run_budget: Budget | None = dataclasses.field(
+        init=False, default=None, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         for name, expected in _EXPECTED.items():
@@ -467,6 +470,7 @@ class Agent(Generic[OutputT]):
             config = _recorded(config, recording)
             if config.account is not None and config.account.is_limited:
                 recording.recorder.spend.reserves = True
+            recording.recorder.limits = self.own_limits
             recording.host = recording.host if self.env is None else self.env
             await recording.ask_environment()
             recording.recorder.use(request_settings(config, await resolve_tools(config)))
@@ -491,6 +495,25 @@ class Agent(Generic[OutputT]):
         if self.budget is None:
             return Limits(self.max_turns, self.max_seconds)
         return self.budget.limits(turns=self.max_turns, seconds=self.max_seconds)
+
+    @property
+    def own_limits(self) -> Limits | None:
+        """What one run was given over the limits of this agent; None if nothing was."""
+        given = self._run_budget
+        return None if given is None else given.limits(turns=None, seconds=None)
+
+    def limited(self, limits: Limits) -> Self:
+        """This agent for a run that was given limits of its own before."""
+        from perdure.middleware.budget import Budget
+
+        return self._budgeted(
+            Budget(
+                tokens=limits.tokens,
+                cost=limits.usd,
+                turns=limits.turns,
+                seconds=limits.seconds,
+            )
+        )
 
     def account(self, parent: Account | None = None, *, spent: Spent = NOTHING) -> Account:
         """An account with the limits of this agent, for one drive.
@@ -624,6 +647,7 @@ class Agent(Generic[OutputT]):
             _ = self._kept  # the copy uses the stores that this one opened
         made = copy.copy(self)
         object.__setattr__(made, "budget", budget.over(self.budget))
+        object.__setattr__(made, "_run_budget", budget)
         return made
 
     def _check_env(self) -> None:

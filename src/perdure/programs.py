@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, Self, TypeVar, cast
 
 import msgspec
 
@@ -169,6 +169,15 @@ class Program(Generic[T]):
     def limits(self) -> Limits:
         """None: its agents have theirs, and what may take too long is a step with a timeout."""
         return NO_LIMITS
+
+    @property
+    def own_limits(self) -> Limits | None:
+        """No run has any."""
+        return None
+
+    def limited(self, limits: Limits) -> Self:  # noqa: ARG002 - the port's signature
+        """The same: no run has any."""
+        return self
 
     def account(self, parent: Account | None = None, *, spent: Spent = NOTHING) -> Account:
         """An account without limits of its own."""

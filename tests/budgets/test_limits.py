@@ -18,6 +18,7 @@ from perdure import (
     Runs,
     Settings,
     ToolDecision,
+    recover,
     tool,
 )
 from perdure.errors import BudgetExceeded
@@ -99,6 +100,19 @@ async def test_a_run_has_a_budget_of_its_own() -> None:
     assert (await agent.run("Look.")).status == "done"
     async with agent.stream("Look.", budget=Budget(tokens=20_000)) as stream:
         assert (await stream.result()).cause == "budget"
+
+
+async def test_the_budget_of_a_run_holds_for_whoever_goes_on_with_it() -> None:
+    store, model = MemoryStore(), Counting(looks(6), usage=(10_000, 0))
+    agent = looking(model, store, Budget(tokens=1_000_000))
+    given = Budget(tokens=20_000, turns=40)
+    assert (await agent.run("Look.", run_id="r", budget=given)).cause == "budget"
+    assert (await agent.run("Look.", run_id="r")).cause == "budget"  # it is on record
+    await Runs(store).retry("r")
+    (recovered,) = await recover(agent)
+    assert (recovered.status, model.requests) == ("stopped", 4)
+    result = await agent.run("Look.", run_id="r", budget=Budget(tokens=60_000))
+    assert (result.status, model.requests) == ("done", 7)
 
 
 async def test_money_is_limited_exactly() -> None:

@@ -12,7 +12,7 @@ from perdure.durable.driven import Driven
 from perdure.durable.driver import Driving, drive_until_rest
 from perdure.durable.late import send_again
 from perdure.durable.leftovers import waiting_below
-from perdure.durable.spending import tree_spend
+from perdure.durable.spending import tree_spend, with_own_limits
 from perdure.durable.starting import begin_run
 from perdure.durable.state import RunState, read_run, state_of, waiting_calls
 from perdure.errors import Leased, LogError, RunBusy
@@ -185,6 +185,7 @@ async def _wind_down(task: asyncio.Task[Rested], driven: Driven) -> None:
 async def _driven(driven: Driven, recording: Recording, driving: Driving) -> Rested:
     recording.keep_lease(max_stall=driven.max_stall)
     try:
+        driven = with_own_limits(driven, recording.view)
         return await drive_until_rest(driven, recording, driving)
     except LOST:  # the record says what became of the run
         return Rested(status="running", gone=True)

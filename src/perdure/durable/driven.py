@@ -100,6 +100,15 @@ class Driven(Protocol):
         """The tools of the moment."""
         ...
 
+    @property
+    def own_limits(self) -> Limits | None:
+        """What one run of it was given, over its own limits; None if nothing was."""
+        ...
+
+    def limited(self, limits: Limits) -> Driven:
+        """The same for a run that was given limits of its own before."""
+        ...
+
     def account(self, parent: Account | None = None, *, spent: Spent = NOTHING) -> Account:
         """An account with its limits, for one drive.
 

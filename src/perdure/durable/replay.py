@@ -22,12 +22,15 @@ from perdure.durable.events_read import (
     usage_of,
     was_blocked,
 )
+from perdure.durable.replay_spend import SpendTrail
 from perdure.errors import NoRecordedTurn, NotIJson, RecordedFailure, ReplayMismatch
 from perdure.log import Session
 from perdure.log.context import item_of
 from perdure.log.entries import CustomEntry, ItemEntry, Json, ResponseEntry
+from perdure.log.recorded_spend import spend_json
 from perdure.log.timestamps import wall_of
 from perdure.loop import ModelRequest
+from perdure.loop.spend import DISCARDED, NO_SPEND, Charge, Spend, discarded_in
 from perdure.wire import (
     FunctionCall,
     IncompleteDetails,
@@ -42,6 +45,7 @@ from perdure.wire import (
     ResponseIncomplete,
     ResponseInProgress,
     StreamEvent,
+    with_unknown,
 )
 from perdure.wire.echo import response_to
 from perdure.wire.normal import RequestHash
@@ -58,6 +62,8 @@ class RecordedCall(msgspec.Struct, frozen=True, kw_only=True):
         response: The response entry; None for an attempt that failed and was made again.
         failure: What it failed with; empty if it was answered.
         again: It was made again.
+        took: For one that failed: what its request took, if the record says.
+        discarded: What other requests took on the way to it.
     """
 
     entry: str
@@ -67,6 +73,8 @@ class RecordedCall(msgspec.Struct, frozen=True, kw_only=True):
     response: ResponseEntry | None = None
     failure: str = ""
     again: bool = False
+    took: Charge | None = None
+    discarded: Spend = NO_SPEND
 
 
 def replay_model(run: Session, *, check_requests: bool = True) -> RecordedRun:
@@ -117,7 +125,7 @@ class RecordedRun:
         for event in _events(call, request.settings):
             yield event
         if call.failure:
-            raise RecordedFailure(call.failure, again=call.again)
+            raise RecordedFailure(call.failure, again=call.again, took=call.took)
 
     def _take(self, request: ModelRequest) -> RecordedCall:
         place = self._find(request) if self._check else self._next
@@ -181,23 +189,26 @@ def recorded_calls(session: Session) -> tuple[RecordedCall, ...]:
     """The model calls of a record, in order, those that failed among them."""
     calls: list[RecordedCall] = []
     made: list[Item] = []
-    retries: list[Json] = []
+    retries: list[tuple[Json, Charge | None]] = []
+    trail, lost = SpendTrail(), NO_SPEND
     for entry in session.path():
+        lost = _carried(calls, lost + trail.apply(entry))
         match entry:
             case ItemEntry() if entry.response:
                 made.append(_as_made(entry))
             case CustomEntry(ns="perdure:model_retry"):
-                retries.append(data_of(entry))
+                retries.append((data_of(entry), trail.attempt()))
             case CustomEntry():
                 hidden = hidden_in(entry)
                 if hidden is not None and hidden.response:
                     made.append(hidden.item)
             case ResponseEntry() if not was_blocked(entry):
                 calls += _attempts(entry, retries)
-                calls += _call(entry, tuple(made))
+                calls += _call(entry, tuple(made), trail)
                 made, retries = [], []
             case _:
                 pass
+    _ = _carried(calls, lost)
     return tuple(calls)
 
 
@@ -209,25 +220,47 @@ def _as_made(entry: ItemEntry) -> Item:
     return item
 
 
-def _attempts(entry: ResponseEntry, retries: Sequence[Json]) -> Iterator[RecordedCall]:
+def _carried(calls: list[RecordedCall], lost: Spend) -> Spend:
+    """Give the last answer what a process took that died behind it; what stays over.
+
+    What was taken before there was an answer is the first one's.
+    """
+    if lost == NO_SPEND:
+        return lost
+    answered = [place for place, one in enumerate(calls) if one.response and not one.failure]
+    if not answered:
+        return lost
+    at = answered[-1]
+    calls[at] = msgspec.structs.replace(calls[at], discarded=calls[at].discarded + lost)
+    return NO_SPEND
+
+
+def _attempts(
+    entry: ResponseEntry, retries: Sequence[tuple[Json, Charge | None]]
+) -> Iterator[RecordedCall]:
     """The attempts before the last. The hash of one whose request was revised is not recorded."""
-    for place, retry in enumerate(retries):
-        revised = any(later.get("revised") for later in retries[place:])
+    for place, (retry, took) in enumerate(retries):
+        revised = any(later.get("revised") for later, _ in retries[place:])
         yield RecordedCall(
             entry=entry.id,
             model=entry.model,
             request_hash="" if revised else entry.request_hash,
             failure=str(retry.get("error", "")) or "it failed",
             again=True,
+            took=took,
         )
 
 
-def _call(entry: ResponseEntry, items: tuple[Item, ...]) -> Iterator[RecordedCall]:
+def _call(
+    entry: ResponseEntry, items: tuple[Item, ...], trail: SpendTrail
+) -> Iterator[RecordedCall]:
     failure = message_of(entry.error) if entry.error else ""
-    if broke_off(entry) and not entry.error:
+    cut = broke_off(entry)
+    if cut and not entry.error:
         if not items:
             return
         failure = "the response was cut"
+    took = trail.response(entry, failed=cut)
     yield RecordedCall(
         entry=entry.id,
         model=entry.model,
@@ -235,6 +268,8 @@ def _call(entry: ResponseEntry, items: tuple[Item, ...]) -> Iterator[RecordedCal
         items=items,
         response=entry,
         failure=failure,
+        took=took.charge,
+        discarded=took.discarded,
     )
 
 
@@ -260,13 +295,21 @@ def _events(call: RecordedCall, settings: Request) -> Iterator[StreamEvent]:
         number += 2
     if call.failure and broke_off(entry):
         return
-    yield _terminal(entry, begun, call.items, number)
+    yield _terminal(entry, begun, call.items, number, call.discarded)
 
 
 def _terminal(
-    entry: ResponseEntry, begun: Response, items: tuple[Item, ...], number: int
+    entry: ResponseEntry,
+    begun: Response,
+    items: tuple[Item, ...],
+    number: int,
+    discarded: Spend,
 ) -> StreamEvent:
-    ended = msgspec.structs.replace(begun, output=items, usage=usage_of(entry))
+    usage = usage_of(entry)
+    if usage is not None and discarded != NO_SPEND:
+        before = discarded_in(usage) or NO_SPEND
+        usage = with_unknown(usage, {DISCARDED: spend_json(before + discarded)})
+    ended = msgspec.structs.replace(begun, output=items, usage=usage)
     error, reason = error_of(entry), cut_reason(entry)
     if error is not None:
         failed = msgspec.structs.replace(ended, status="failed", error=error)

@@ -10,9 +10,10 @@ from __future__ import annotations
 from perdure.durable.driven import Driven
 from perdure.durable.state import read_run
 from perdure.errors import NoSession
-from perdure.log import Session, Spend, Store
-from perdure.log.entries import RetryEntry
+from perdure.log import Session, Spend, Store, View
+from perdure.log.entries import RetryEntry, RunEntry
 from perdure.log.spend import SpendFold
+from perdure.loop import Limits
 from perdure.loop.account import Account, Spent
 
 
@@ -40,6 +41,21 @@ async def tree_spend(store: Store, session: Session, *, until: str = "") -> Spen
             continue
         total += await tree_spend(store, below, until=until)
     return total
+
+
+def with_own_limits(driven: Driven, view: View) -> Driven:
+    """Who drives a run under the limits that it was given itself: now, or when it was last driven.
+
+    So whoever takes it up after a crash, a recovery loop, say, holds it to them.
+    """
+    if driven.own_limits is not None:
+        return driven
+    for entry in reversed(view.path):
+        if isinstance(entry, RunEntry) and entry.budget is not None:
+            given = entry.budget
+            limits = Limits(given.turns, given.seconds, given.tokens, given.cost)
+            return driven.limited(limits)
+    return driven
 
 
 async def account_of(

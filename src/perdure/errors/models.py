@@ -94,10 +94,12 @@ class RecordedFailure(ModelError):
     Attributes:
         again: The call was made again there, and may be made again here, at once.
         retry_after: Seconds to wait before that; None if it is not to be made again.
+        took: What it took there, for the spend of the run; None if the record does not say.
     """
 
-    def __init__(self, message: str, *, again: bool = False) -> None:
+    def __init__(self, message: str, *, again: bool = False, took: object = None) -> None:
         self.again = again
+        self.took = took
         self.retry_after = 0.0 if again else None
         super().__init__(message)
 

@@ -130,6 +130,15 @@ class BranchSummaryEntry(Entry, frozen=True, kw_only=True, tag="branch_summary")
 # --- record entries ----------------------------------------------------------------
 
 
+class RunBudget(Struct, frozen=True, kw_only=True):
+    """Limits of one run."""
+
+    tokens: int | None = None
+    cost: Decimal | None = None
+    turns: int | None = None
+    seconds: float | None = None
+
+
 class RunEntry(Entry, frozen=True, kw_only=True, tag="run"):
     """The start or the end of a drive."""
 
@@ -143,6 +152,8 @@ class RunEntry(Entry, frozen=True, kw_only=True, tag="run"):
     trigger: Json | None = None
     until: str = field(default="", name="perdure:until")
     """Of the end of a drive that a crash cut: the time of the last entry before it."""
+    budget: RunBudget | None = field(default=None, name="perdure:budget")
+    """Of a start: what this run was given over the limits of its agent."""
     config_base: str = ""
     """Of a start: tells the settings of the agent, before hooks changed a request's."""
 

@@ -14,7 +14,7 @@ from perdure.log.path import View
 from perdure.log.recorded_requests import trigger_json
 from perdure.log.settings import Settings
 from perdure.log.writing import Draft
-from perdure.loop import Compaction, Hidden, Provenance, RunEnd, ToolEnd, Trigger, unhide
+from perdure.loop import Compaction, Hidden, Limits, Provenance, RunEnd, ToolEnd, Trigger, unhide
 from perdure.tools import ToolResult
 from perdure.wire import FunctionCallOutput, Item, encode, function_call_output
 
@@ -142,6 +142,17 @@ def told_draft(event: RunEnd) -> Draft:
     if event.cause == "budget" and isinstance(event.error, BudgetExceeded):
         body |= needs_of(event.error)
     return Draft("perdure:end", body)
+
+
+def limits_body(limits: Limits) -> Json:
+    """Limits as the start of a drive holds them."""
+    body: Json = {
+        "tokens": limits.tokens,
+        "cost": None if limits.usd is None else f"{limits.usd:f}",
+        "turns": limits.turns,
+        "seconds": limits.seconds,
+    }
+    return {name: limit for name, limit in body.items() if limit is not None}
 
 
 def needs_of(error: BudgetExceeded) -> Json:

@@ -29,6 +29,7 @@ from perdure.log.recorded_bodies import (
     failure_draft,
     hidden_item,
     input_draft,
+    limits_body,
     message_body,
     original_output,
     owed_draft,
@@ -48,6 +49,7 @@ from perdure.loop import (
     Event,
     Hidden,
     ItemEnd,
+    Limits,
     ModelBlocked,
     ModelRequest,
     ModelRetry,
@@ -177,6 +179,8 @@ class Recorder:
         """Who runs the next drives, for the record."""
         self.principal = ""
         """For whom they run."""
+        self.limits: Limits | None = None
+        """What the run of the next drive was given over its agent's limits."""
         self.environment: Env | None = None
         """Where the work of the next drive happens; None if nobody said."""
         self.leaves: dict[str, ParentRef] = {}
@@ -336,6 +340,8 @@ class Recorder:
         self._parents.clear()
         body: Json = {"run_id": event.run_id, "phase": "start", "source": event.source}
         body |= self._settle_base()
+        if self.limits is not None:
+            body["perdure:budget"] = limits_body(self.limits)
         if event.trigger is not None:
             body |= trigger_json(
                 {"ref": str(event.trigger), "trigger": trigger_body(event.trigger)}

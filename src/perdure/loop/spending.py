@@ -14,7 +14,14 @@ from typing import Protocol, runtime_checkable
 
 from msgspec.structs import replace
 
-from perdure.errors import BudgetExceeded, ConfigError, PerdureError, Rejected, Transport
+from perdure.errors import (
+    BudgetExceeded,
+    ConfigError,
+    PerdureError,
+    RecordedFailure,
+    Rejected,
+    Transport,
+)
 from perdure.loop.account import Account, Reservation
 from perdure.loop.estimate import Estimator, tokens_in
 from perdure.loop.ledger import Ticket
@@ -270,6 +277,8 @@ class Spending:
         self, sent: Sent, error: BaseException | None, said: Callable[[], int]
     ) -> Charge | None:
         """What a request took: as its server said, else as far as that shows from here."""
+        if isinstance(error, RecordedFailure) and isinstance(error.took, Charge):
+            return error.took
         came: Came = "lost" if sent.last is None else "failed" if sent.failed else "answered"
         told = tokens_of(sent.usage) if sent.last is not None and sent.usage else None
         if told is not None and sent.usage:

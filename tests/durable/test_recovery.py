@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
-from perdure import Agent, Runs, recover, recovering, tool
+from perdure import Agent, Runs, recover, recovering, tool, wait_for
 from perdure.durable import Driving, Recovered, begin_run, run_by_id
 from perdure.errors import ConfigError, RunBusy, StoreFailed
-from perdure.log import Lease
+from perdure.log import Lease, Stored
 from perdure.stores.memory import MemoryStore
-from perdure.testing import ScriptedModel, call
+from perdure.testing import FakeClock, ScriptedModel, call
 from perdure.wire import user
 from tests.durable.world import (
     RUN,
@@ -72,6 +72,53 @@ async def test_a_run_that_is_driven_is_left_alone() -> None:
     gate.set()
     assert (await running).status == "done"
     assert len(world.fired) == 1
+
+
+async def test_a_run_that_is_driven_is_not_read_at_every_look() -> None:
+    class Counting(MemoryStore):
+        whole = 0
+
+        async def read(self, session: str, *, since: int = 0, leaf: str | None = None) -> Stored:
+            self.whole += since == 0
+            return await super().read(session, since=since, leaf=leaf)
+
+    store, gate, entered = Counting(), asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def charge() -> str:
+        """Charge."""
+        entered.set()
+        await gate.wait()
+        return "charged"
+
+    agent: Agent = Agent(ScriptedModel([call("charge"), "Done."]), tools=[charge], store=store)
+    running = asyncio.create_task(agent.run("go", run_id=RUN))
+    await entered.wait()
+    before = store.whole
+    assert await recover(agent) == []
+    assert store.whole == before
+    gate.set()
+    assert (await running).status == "done"
+    assert await recover(agent) == []
+
+
+async def test_a_run_that_was_told_before_a_crash_is_driven() -> None:
+    store, clock = MemoryStore(), FakeClock()
+
+    @tool(effect="idempotent")
+    async def ship() -> object:
+        """Ship."""
+        return await wait_for("paid")
+
+    agent: Agent = Agent(
+        ScriptedModel([call("ship"), "Done."]), tools=[ship], store=store, clock=clock
+    )
+    await agent.run("go", run_id=RUN)
+    await Runs(store).signal(RUN, "paid")
+    await agent.run("go", run_id=RUN)
+    cut = await cut_behind(store, "perdure:signal")
+    assert (await Runs(cut).get(RUN)).status == "suspended"
+    assert await recover(agent.with_(store=cut)) == [Recovered(RUN, "done")]
 
 
 async def test_runs_that_wait_for_somebody_are_left_alone_and_starve_nobody() -> None:

@@ -8,6 +8,7 @@ every run ends as it does where nobody dies.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import os
 import random
@@ -148,6 +149,26 @@ def test_other_work(name: str, place: Place) -> None:
         report = tests.everywhere()
         report.check()
         assert report.expected == "done"
+
+
+def together_plan(place: Place) -> ChaosPlan:
+    """The plan of the saga that has a budget, steps, a wait and votes."""
+    return dataclasses.replace(waiting_plan("together", place), saga=True)
+
+
+def test_a_saga_with_a_budget_steps_a_wait_and_votes(place: Place) -> None:
+    with chaos(together_plan(place)) as tests:
+        report = tests.everywhere()
+        report.check()
+        assert report.expected == "rolled_back"
+        assert report.most("pay") == 1
+
+
+def test_two_processes_of_such_a_saga_die_one_after_the_other(place: Place) -> None:
+    with chaos(together_plan(place)) as tests:
+        pairs = list(itertools.product(all_faults(tests), repeat=2))
+        random.Random("together").shuffle(pairs)
+        tests.report(pairs[:PAIRS]).check()
 
 
 @pytest.mark.parametrize("name", ["deep_once", "program_timely", "part_signal"])

@@ -3,7 +3,7 @@
 `WHERE_WHAT` is one whose work stands in a tool of its own (`tool`), in one three levels of
 sub-agents deep (`deep`), in a program without a model (`program`), or in two agents that a program
 drives (`part`). What it does is two steps of an effect with a sleep between them, or a wait of a
-kind between two steps that act once.
+kind between two steps that act once. `together` is a saga that has some of each.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from typing import TypeAlias
 
 from perdure import (
     Agent,
+    Budget,
+    Compensation,
     Program,
     interrupt,
     invoke,
@@ -27,11 +29,12 @@ from perdure import (
     tool,
     wait_for,
 )
-from perdure.testing import call
+from perdure.testing import call, turn
+from perdure.testing.chaos_votes import chaos_keys
 from perdure.testing.chaos_waits import Answers
 from perdure.testing.scripted import Script
-from perdure.tools import Effect, Tool
-from tests.chaos.agents import StrictModel, acting
+from perdure.tools import Effect, Tool, wrap
+from tests.chaos.agents import StrictModel, acting, gate, paying, ship
 
 Work: TypeAlias = Callable[[], Awaitable[object]]
 
@@ -199,6 +202,37 @@ WHERE: dict[str, Callable[[str], Agent | Program[object]]] = {
     "program": in_program,
     "part": in_part,
 }
+
+
+def together() -> Agent:
+    """A saga with a budget, all of whose work is undone.
+
+    A sub-agent takes a step, sleeps and takes another, and makes a payment that two of three people
+    approve. What its parent does next fails.
+    """
+
+    @tool(effect="keyed")
+    async def book() -> str:
+        """Book."""
+        first = await step("one", lambda: do("one"), effect="once")
+        await sleep("night", 3600)
+        return f"{first}, {await step('two', lambda: do('two'), effect='once')}"
+
+    async def unbook(undo: Compensation) -> None:
+        await asyncio.sleep(0)
+
+    clerk = Agent(
+        StrictModel([turn(call("book"), call("pay", {"what": 0})), "It is paid."]),
+        name="clerk",
+        tools=[wrap(book, compensator=unbook), gate(paying("once"))],
+        approvers=chaos_keys,
+    )
+    script: Script = [call("clerk", {"task": "Pay."}), call("ship"), "Never."]
+    return Agent(
+        StrictModel(script),
+        tools=[clerk.as_tool("clerk", "Pays."), ship],
+        budget=Budget(tokens=1_000_000),
+    )
 
 
 def __getattr__(name: str) -> Callable[[], Agent | Program[object]]:

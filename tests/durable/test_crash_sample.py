@@ -80,3 +80,15 @@ def test_a_wait_three_levels_deep_on_postgres(postgres_server: str, postgres_sch
         faults = all_faults(tests)
         random.Random("deep").shuffle(faults)
         tests.report([(fault,) for fault in faults[:8]]).check()
+
+
+def test_a_saga_with_a_budget_steps_a_wait_and_votes() -> None:
+    plan = ChaosPlan(
+        agent="tests.chaos.working:together", answers=working.ANSWERS, saga=True, store="memory:all"
+    )
+    with chaos(plan) as tests:
+        faults = all_faults(tests)
+        random.Random("together").shuffle(faults)
+        report = tests.report([(fault,) for fault in faults[:10]])
+        report.check()
+        assert report.expected == "rolled_back"

@@ -289,7 +289,7 @@ async def run(
 
 
 def _result(state: RunState) -> RunResult[object]:
-    done = state.status == "done"
+    done = state.status == "done" and bool(state.text)  # it may have been erased
     return RunResult(
         run_id=state.run_id,
         status=cast("Status", state.status),

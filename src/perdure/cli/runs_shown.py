@@ -183,7 +183,7 @@ def _note(state: RunState) -> str:
             return ": nobody has driven it yet"
         case "stopped" if state.cause in LIMITS:
             return f"{cause}; `perdure runs retry {shlex.quote(state.run_id)}` lets it go on"
-        case "suspended" if state.due is not None:
+        case "suspended" if state.due:  # at once, if that is 0
             return f", until {day_and_time(state.due)}"
         case "halted" | "failed" if state.report is not None:
             return f": being rolled back{cause}"

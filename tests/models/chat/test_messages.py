@@ -28,7 +28,7 @@ from perdure.models.dialects import (
     ZAI,
     Dialect,
 )
-from perdure.models.mapping.turns import NO_OUTPUT
+from perdure.models.mapping.forms import NO_OUTPUT
 from perdure.wire import (
     ABSENT,
     Compaction,

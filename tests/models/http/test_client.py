@@ -569,7 +569,7 @@ gc.collect()
 
 
 def test_an_event_loop_that_ends_closes_its_connections_without_a_word() -> None:
-    source = Path(__file__).resolve().parents[2] / "src"
+    source = Path(__file__).resolve().parents[3] / "src"
     path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH", ""), str(source)]))
     ran = subprocess.run(
         [sys.executable, "-X", "dev", "-W", "error", "-c", LOOPS],

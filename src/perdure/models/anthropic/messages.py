@@ -10,17 +10,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import msgspec
 from msgspec import Raw
 
-from perdure.models.mapping.kept import extension, kept, kept_object, report_unknown
-from perdure.models.mapping.losses import Lost
-from perdure.models.mapping.names import legal_id, legal_name
-from perdure.models.mapping.texts import arguments_text, json_text
-from perdure.models.mapping.turns import (
+from perdure.models.mapping.forms import (
     NO_OUTPUT,
     Answered,
+    BlockForm,
     Piece,
     Result,
     Turn,
@@ -28,13 +26,16 @@ from perdure.models.mapping.turns import (
     sealed,
     written,
 )
+from perdure.models.mapping.kept import extension, kept, kept_object, report_unknown
+from perdure.models.mapping.losses import Lost
+from perdure.models.mapping.names import legal_id, legal_name
+from perdure.models.mapping.texts import arguments_text, json_text
 from perdure.wire import (
     Annotation,
     FunctionCall,
     FunctionCallOutput,
     InputFile,
     InputImage,
-    Item,
     Message,
     OutputText,
     Part,
@@ -42,7 +43,6 @@ from perdure.wire import (
     Refusal,
     TextPart,
     UnknownAnnotation,
-    UnknownItem,
     UnknownPart,
     Wire,
     text_of,
@@ -65,7 +65,7 @@ _FOREIGN = "Anthropic takes back only what it made itself"
 Block = dict[str, object]
 
 
-class Messages(msgspec.Struct, frozen=True):
+class Messages(BlockForm, msgspec.Struct, frozen=True):
     """How the Messages API writes a transcript.
 
     Attributes:
@@ -73,28 +73,19 @@ class Messages(msgspec.Struct, frozen=True):
             a message of its own.
     """
 
+    provider: ClassVar[str] = PROVIDER
+    foreign: ClassVar[str] = _FOREIGN
+
     inline_system: bool
 
     def call_id(self, call_id: str) -> str:
         return legal_id(call_id, CALL_ID)
 
-    def piece(self, item: Item, lost: Lost) -> Piece | None:
-        match item:
-            case Message():
-                return self._message(item, lost)
-            case FunctionCall():
-                return Piece("assistant", [json_text(_tool_use(item, lost))], "call")
-            case Reasoning():
-                thinking = _thinking(item, lost)
-                return Piece("assistant", [json_text(thinking)], "thought") if thinking else None
-            case UnknownItem():
-                raw = extension(item, PROVIDER, "block")
-                if raw is not None:
-                    return Piece("assistant", [bytes(raw)])
-            case _:
-                pass
-        lost.add(item.type, _FOREIGN)
-        return None
+    def _call(self, call: FunctionCall, lost: Lost) -> list[bytes]:
+        return [json_text(_tool_use(call, lost))]
+
+    def _thought(self, thought: Reasoning, lost: Lost) -> Mapping[str, object] | None:
+        return _thinking(thought, lost)
 
     def _message(self, message: Message, lost: Lost) -> Piece | None:
         report_unknown(message, lost, maker="Anthropic", own={OWN}, cached=True)
@@ -118,10 +109,6 @@ class Messages(msgspec.Struct, frozen=True):
             system = []
         message = written("user", "content", spoken)
         return message + b"," + written("system", "content", system) if system else message
-
-    def variant(self, turn: Turn) -> bytes | None:
-        del turn
-        return None
 
 
 def _tagged(raw: bytes) -> bytes:

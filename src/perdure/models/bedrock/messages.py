@@ -9,18 +9,16 @@ item, a part or a tool is a cache point behind it.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import msgspec
 from msgspec import Raw
 
-from perdure.models.mapping.kept import extension, kept, kept_object, report_unknown
-from perdure.models.mapping.losses import Lost
-from perdure.models.mapping.names import legal_id, legal_name
-from perdure.models.mapping.texts import arguments_text, json_text
-from perdure.models.mapping.turns import (
+from perdure.models.mapping.forms import (
     NO_OUTPUT,
     Answered,
+    BlockForm,
     Piece,
     Result,
     Turn,
@@ -28,6 +26,10 @@ from perdure.models.mapping.turns import (
     sealed,
     written,
 )
+from perdure.models.mapping.kept import extension, kept, kept_object, report_unknown
+from perdure.models.mapping.losses import Lost
+from perdure.models.mapping.names import legal_id, legal_name
+from perdure.models.mapping.texts import arguments_text, json_text
 from perdure.wire import (
     Annotation,
     FunctionCall,
@@ -35,14 +37,12 @@ from perdure.wire import (
     InputFile,
     InputImage,
     InputVideo,
-    Item,
     Message,
     OutputText,
     Part,
     Reasoning,
     Refusal,
     TextPart,
-    UnknownItem,
     UnknownPart,
     Wire,
     text_of,
@@ -98,7 +98,7 @@ _SOUNDS = {
 Block = dict[str, object]
 
 
-class Converse(msgspec.Struct, frozen=True):
+class Converse(BlockForm, msgspec.Struct, frozen=True):
     """How Converse writes a transcript.
 
     Attributes:
@@ -106,30 +106,21 @@ class Converse(msgspec.Struct, frozen=True):
         nova: Whether the model is Nova, which takes no documents in what a tool gave.
     """
 
+    provider: ClassVar[str] = PROVIDER
+    foreign: ClassVar[str] = _FOREIGN
+
     claude: bool
     nova: bool
 
     def call_id(self, call_id: str) -> str:
         return legal_id(call_id, CALL_ID)
 
-    def piece(self, item: Item, lost: Lost) -> Piece | None:
-        match item:
-            case Message():
-                return self._message(item, lost)
-            case FunctionCall():
-                blocks = [{"toolUse": _tool_use(item, lost)}, *_cache_point(item)]
-                return Piece("assistant", [json_text(block) for block in blocks], "call")
-            case Reasoning():
-                thought = _thought(item, lost)
-                return Piece("assistant", [json_text(thought)], "thought") if thought else None
-            case UnknownItem():
-                raw = extension(item, PROVIDER, "block")
-                if raw is not None:
-                    return Piece("assistant", [bytes(raw)])
-            case _:
-                pass
-        lost.add(item.type, _FOREIGN)
-        return None
+    def _call(self, call: FunctionCall, lost: Lost) -> list[bytes]:
+        blocks = [{"toolUse": _tool_use(call, lost)}, *_cache_point(call)]
+        return [json_text(block) for block in blocks]
+
+    def _thought(self, thought: Reasoning, lost: Lost) -> Mapping[str, object] | None:
+        return _thought(thought, lost)
 
     def _message(self, message: Message, lost: Lost) -> Piece | None:
         _report(message, lost)
@@ -236,10 +227,6 @@ class Converse(msgspec.Struct, frozen=True):
         if documents and not any(block.startswith(b'{"text"') for block in spoken):
             spoken.insert(0, json_text({"text": _SEE}))
         return written("user", "content", [*(result.block for result in results), *spoken])
-
-    def variant(self, turn: Turn) -> bytes | None:
-        del turn
-        return None
 
 
 def _tagged(raw: bytes) -> bytes:

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Protocol, cast
 
 from perdure.errors import ConfigError, MissingKey
-from perdure.models.bedrock.events import load
+from perdure.models.bedrock.frames import load
 from perdure.models.http.body import Body
 from perdure.models.http.client import Signature, Signer
 

@@ -9,15 +9,25 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
 import msgspec
-from msgspec import UNSET, Meta, Raw, UnsetType
+from msgspec import UNSET, Raw
 
 from perdure.clock import Clock, Ids
 from perdure.errors import DecodeError
 from perdure.loop.model import ModelRequest
-from perdure.models.bedrock.events import EventStreamParser
+from perdure.models.bedrock.events import (
+    NULL,
+    BlockStart,
+    BlockStop,
+    Delta,
+    ThoughtDelta,
+    decode_delta,
+    exception,
+    usage_of,
+)
+from perdure.models.bedrock.frames import EventStreamParser
 from perdure.models.bedrock.messages import OWN, PROVIDER
 from perdure.models.bedrock.settings import is_claude
 from perdure.models.mapping.decoding import ApiDecoder, response_in
@@ -25,70 +35,18 @@ from perdure.models.mapping.kept import as_unknown
 from perdure.models.mapping.texts import input_text_of, json_text
 from perdure.models.mapping.writer import Writer
 from perdure.wire import (
-    ABSENT,
     Annotation,
     ErrorPayload,
     Frame,
-    InputTokensDetails,
     Response,
     Source,
     StreamEvent,
     UnknownAnnotation,
     UnknownItem,
     UrlCitation,
-    Usage,
 )
 from perdure.wire.jsontext import members_of, text_of_raw
 from perdure.wire.marks import MAKER, REDACTED
-
-# --- what the API sends ------------------------------------------------------------
-
-_NULL = Raw(b"null")  # a union with Raw takes nothing but the other
-
-
-class _ToolDelta(msgspec.Struct, gc=False):
-    input: str
-
-
-class _ThoughtDelta(msgspec.Struct, rename="camel", gc=False):
-    text: str | UnsetType = UNSET
-    signature: str | UnsetType = UNSET
-    redacted_content: str | UnsetType = UNSET
-
-
-class _Delta(msgspec.Struct, rename="camel"):
-    text: str | UnsetType = UNSET
-    tool_use: _ToolDelta | UnsetType = UNSET
-    reasoning_content: _ThoughtDelta | UnsetType = UNSET
-    citation: Raw = _NULL
-    tool_result: Raw = _NULL
-
-
-class _BlockDelta(msgspec.Struct, rename="camel"):
-    content_block_index: int
-    delta: _Delta
-
-
-class _BlockStart(msgspec.Struct, rename="camel"):
-    content_block_index: int
-    start: dict[str, Raw] = {}
-
-
-class _BlockStop(msgspec.Struct, rename="camel"):
-    content_block_index: int
-
-
-_decode_delta = msgspec.json.Decoder(_BlockDelta).decode
-
-_Count = Annotated[int, Meta(ge=0)]
-
-
-class _Usage(msgspec.Struct, rename="camel"):
-    input_tokens: _Count | None = None
-    output_tokens: _Count | None = None
-    cache_read_input_tokens: _Count | None = None
-    cache_write_input_tokens: _Count | None = None
-
 
 _Kind = Literal["text", "thought", "call", "other"]
 
@@ -172,7 +130,7 @@ class ConverseAssembler:
     def frame(self, frame: Frame, events: list[StreamEvent]) -> None:
         try:
             if frame.event == "contentBlockDelta":
-                told = _decode_delta(frame.data)
+                told = decode_delta(frame.data)
                 block = self._open_for(told.content_block_index, told.delta, frame.data)
                 self._add(block, told.delta, events, frame.data)
             else:
@@ -203,11 +161,11 @@ class ConverseAssembler:
             case "messageStart":
                 events += self._begin()
             case "contentBlockStart":
-                start = msgspec.json.decode(data, type=_BlockStart)
+                start = msgspec.json.decode(data, type=BlockStart)
                 for name, raw in start.start.items():
                     self._open(start.content_block_index, name, members_of(raw), events, data)
             case "contentBlockStop":
-                stop = msgspec.json.decode(data, type=_BlockStop)
+                stop = msgspec.json.decode(data, type=BlockStop)
                 if self._block is not None and self._block.index == stop.content_block_index:
                     self._close(events)
                 elif stop.content_block_index < self._next:
@@ -234,7 +192,7 @@ class ConverseAssembler:
     def _tell(self, members: Mapping[str, Raw]) -> None:
         self._told.update({n: r for n, r in members.items() if n != "p" and bytes(r) != b"null"})
 
-    def _open_for(self, index: int, delta: _Delta, data: bytes) -> _Block:
+    def _open_for(self, index: int, delta: Delta, data: bytes) -> _Block:
         """The open block; a text or a thought begins with its first delta."""
         block = self._block
         if block is not None:
@@ -263,7 +221,7 @@ class ConverseAssembler:
         else:
             events += self._writer.close()
 
-    def _add(self, block: _Block, delta: _Delta, events: list[StreamEvent], data: bytes) -> None:
+    def _add(self, block: _Block, delta: Delta, events: list[StreamEvent], data: bytes) -> None:
         if delta.text is not UNSET and block.kind == "text":
             if delta.text:
                 block.text.append(delta.text)
@@ -283,12 +241,12 @@ class ConverseAssembler:
         else:
             raise DecodeError(f"a {block.name} block takes no such delta", source=data)
 
-    def _add_thought(self, block: _Block, delta: _ThoughtDelta, events: list[StreamEvent]) -> None:
+    def _add_thought(self, block: _Block, delta: ThoughtDelta, events: list[StreamEvent]) -> None:
         writer = self._writer
         if not block.members:
             events += writer.reasoning()
             writer.mark({MAKER: PROVIDER})
-            block.members["begun"] = _NULL
+            block.members["begun"] = NULL
         if delta.text is not UNSET and delta.text:
             more = writer.reasoning_summary if self._summarizes else writer.reasoning_text
             events += more(delta.text)
@@ -306,22 +264,22 @@ class ConverseAssembler:
             members = members_of(value)
             match name:
                 case "text":
-                    delta = _Delta(text=msgspec.json.decode(value, type=str))
+                    delta = Delta(text=msgspec.json.decode(value, type=str))
                     self._add(self._open_for(self._next, delta, raw), delta, events, raw)
                 case "citationsContent":
                     text = "".join(
                         text_of_raw(one.get("text")) or ""
                         for one in _objects(members.get("content"))
                     )
-                    block = self._open_for(self._next, _Delta(text=text), raw)
-                    self._add(block, _Delta(text=text), events, raw)
+                    block = self._open_for(self._next, Delta(text=text), raw)
+                    self._add(block, Delta(text=text), events, raw)
                     block.citations = _list(members.get("citations"))
                 case "reasoningContent":
                     said = members_of(members.get("reasoningText", value))
                     thought = msgspec.convert(
-                        {n: text_of_raw(r) for n, r in said.items()}, _ThoughtDelta
+                        {n: text_of_raw(r) for n, r in said.items()}, ThoughtDelta
                     )
-                    delta = _Delta(reasoning_content=thought)
+                    delta = Delta(reasoning_content=thought)
                     self._add(self._open_for(self._next, delta, raw), delta, events, raw)
                 case _:
                     self._open(self._next, name, members, events, bytes(raw))
@@ -364,7 +322,7 @@ class ConverseAssembler:
         reason = text_of_raw(self._told.get("stopReason"))
         if reason is None:
             raise DecodeError("the answer does not say why it stopped", source=data)
-        writer, usage = self._writer, _usage(self._told.get("usage"))
+        writer, usage = self._writer, usage_of(self._told.get("usage"))
         self.finished = True
         writer.mark_response({OWN: self._told})
         if reason == "tool_use" and not writer.calls:
@@ -397,42 +355,6 @@ _NO_CALLS = ErrorPayload(
     code="no_calls",
     message="the model stopped to have tools called, and called none",
 )
-
-_TYPES = {
-    "throttlingException": "too_many_requests",
-    "serviceUnavailableException": "overloaded",
-    "validationException": "invalid_request",
-}
-
-
-def exception(name: str, data: bytes) -> ErrorPayload:
-    """What an exception inside a stream says."""
-    members = members_of(data)
-    said = text_of_raw(members.get("message")) or text_of_raw(members.get("originalMessage"))
-    return ErrorPayload(
-        type=_TYPES.get(name, "server_error"),
-        code=name,
-        message=said or "the server gave no reason",
-    )
-
-
-def _usage(raw: Raw | None) -> Usage | None:
-    """The tokens as the answer counts them: cached ones stand beside the input's, not in them."""
-    if raw is None:
-        return None
-    told = msgspec.json.decode(raw, type=_Usage)
-    if told.input_tokens is None or told.output_tokens is None:
-        return None
-    cached, created = told.cache_read_input_tokens or 0, told.cache_write_input_tokens or 0
-    read = told.input_tokens + cached + created
-    return Usage(
-        input_tokens=read,
-        output_tokens=told.output_tokens,
-        total_tokens=read + told.output_tokens,
-        input_tokens_details=InputTokensDetails(
-            cached_tokens=cached, cache_creation_tokens=created or ABSENT
-        ),
-    )
 
 
 def _item(block: _Block, item_id: str) -> UnknownItem:

@@ -28,9 +28,9 @@ from perdure.models.chat.parts import (
     text_part,
 )
 from perdure.models.dialects import Dialect, Thoughts
+from perdure.models.mapping.forms import NO_OUTPUT
 from perdure.models.mapping.losses import Loss, Lost
 from perdure.models.mapping.texts import json_text
-from perdure.models.mapping.turns import NO_OUTPUT
 from perdure.wire import FunctionCall, FunctionCallOutput, Item, Message, Reasoning
 
 _KEY = "perdure.models.chat:messages"

@@ -8,17 +8,26 @@ tools whose types begin with `gemini:`, which hold a part or a tool whole.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, cast
 
 import msgspec
 from msgspec import Raw
 
+from perdure.models.mapping.forms import (
+    NO_OUTPUT,
+    Answered,
+    BlockForm,
+    Piece,
+    Result,
+    Turn,
+    said,
+    written,
+)
 from perdure.models.mapping.kept import extension, kept, kept_object, kept_text, report_unknown
 from perdure.models.mapping.losses import Lost
 from perdure.models.mapping.names import legal_name
 from perdure.models.mapping.texts import arguments_text, json_text
-from perdure.models.mapping.turns import NO_OUTPUT, Answered, Piece, Result, Turn, said, written
 from perdure.wire import (
     Annotation,
     FunctionCall,
@@ -26,14 +35,12 @@ from perdure.wire import (
     InputFile,
     InputImage,
     InputVideo,
-    Item,
     Message,
     OutputText,
     Part,
     Reasoning,
     Refusal,
     TextPart,
-    UnknownItem,
     UnknownPart,
     Wire,
     text_of,
@@ -58,7 +65,7 @@ _RENAMED = {"application/json": "text/plain", "application/xml": "text/xml"}
 ApiPart = dict[str, object]
 
 
-class Contents(msgspec.Struct, frozen=True):
+class Contents(BlockForm, msgspec.Struct, frozen=True):
     """How Gemini writes a transcript.
 
     Attributes:
@@ -66,28 +73,20 @@ class Contents(msgspec.Struct, frozen=True):
             in what a function gave.
     """
 
+    provider: ClassVar[str] = PROVIDER
+    whole: ClassVar[str] = "part"
+    foreign: ClassVar[str] = _FOREIGN
+
     signed: bool
 
     def call_id(self, call_id: str) -> str:
         return call_id
 
-    def piece(self, item: Item, lost: Lost) -> Piece | None:
-        match item:
-            case Message():
-                return self._message(item, lost)
-            case FunctionCall():
-                return Piece("assistant", [json_text(_function_call(item, lost))], "call")
-            case Reasoning():
-                thought = _thought(item, lost)
-                return Piece("assistant", [json_text(thought)], "thought") if thought else None
-            case UnknownItem():
-                raw = extension(item, PROVIDER, "part")
-                if raw is not None:
-                    return Piece("assistant", [bytes(raw)])
-            case _:
-                pass
-        lost.add(item.type, _FOREIGN)
-        return None
+    def _call(self, call: FunctionCall, lost: Lost) -> list[bytes]:
+        return [json_text(_function_call(call, lost))]
+
+    def _thought(self, thought: Reasoning, lost: Lost) -> Mapping[str, object] | None:
+        return _thought(thought, lost)
 
     def _message(self, message: Message, lost: Lost) -> Piece | None:
         report_unknown(message, lost, maker="Gemini", own={OWN, SIGNATURE}, cached=False)

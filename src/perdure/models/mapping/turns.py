@@ -1,9 +1,8 @@
 """A transcript as the turns that some providers want: the user's and the assistant's, by turns.
 
-A *piece* is what one item gives: JSON blocks for a turn of its role. A *turn* is one message of the
-provider's, made of the pieces that stand together. A turn is *settled* when the next has begun: it
-is encoded once then, and kept in the memo of the transcript's list (DESIGN 7). A *form* is how a
-provider writes pieces and turns.
+A *turn* is one message of the provider's, made of the pieces that stand together. It is *settled*
+when the next has begun: it is encoded once then, and kept in the memo of the transcript's list
+(DESIGN 7). What pieces are, and how a provider writes both, stands in `forms`.
 
 The rules that hold by construction (DESIGN 6.1): the user's turn after calls has one result for
 each, in their order; what is missing is said to be, what is too much is left out; call ids are
@@ -14,117 +13,25 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Literal, NamedTuple, Protocol, cast
+from typing import NamedTuple, cast
 
 from msgspec.structs import replace
 
 from perdure.loop.transcript import Items
 from perdure.models.http.body import Body
-from perdure.models.mapping.kept import kept_text
+from perdure.models.mapping.forms import (
+    NO_OUTPUT,
+    Answered,
+    Call,
+    Form,
+    Kind,
+    Piece,
+    Result,
+    Role,
+    Turn,
+)
 from perdure.models.mapping.losses import Loss, Lost
-from perdure.wire import FunctionCall, FunctionCallOutput, Item, Message, Reasoning
-from perdure.wire.marks import MAKER
-
-Role = Literal["user", "assistant"]
-
-Kind = Literal["thought", "call", "system", "other"]
-"""What a form has to know of a piece beside its blocks."""
-
-NO_OUTPUT = "Error: the call has no output"
-"""What stands for the output of a call that has none."""
-
-
-class Piece(NamedTuple):
-    """What one item adds to a turn.
-
-    Attributes:
-        role: Whose turn it belongs to.
-        blocks: What it adds.
-        kind: What it is.
-        at: The place of its item, once it stands in a turn.
-    """
-
-    role: Role
-    blocks: Sequence[bytes]
-    kind: Kind = "other"
-    at: str = ""
-
-
-class Call(NamedTuple):
-    """A call under the id that is sent, and the place of its item."""
-
-    call: FunctionCall
-    place: int
-
-
-class Answered(NamedTuple):
-    """A call, its output if there is one, and the place of the last of their items."""
-
-    call: FunctionCall
-    output: FunctionCallOutput | None
-    place: int
-
-
-class Result(NamedTuple):
-    """What an output gives.
-
-    Attributes:
-        block: The block that answers the call.
-        beside: What cannot stand in it, and is said by the user after all results.
-    """
-
-    block: bytes
-    beside: Sequence[bytes] = ()
-
-
-class Turn:
-    """A turn on its way.
-
-    Attributes:
-        role: Whose it is.
-        pieces: What stands in it, in order.
-        calls: The calls an assistant makes in it, by the ids they have in the transcript.
-        owed: The calls of the turn before, which a user answers, likewise.
-    """
-
-    __slots__ = ("calls", "owed", "pieces", "role")
-
-    def __init__(self, role: Role, before: Mapping[str, Call]) -> None:
-        self.role: Role = role
-        self.pieces: list[Piece] = []
-        self.calls: dict[str, Call] = {}
-        self.owed = {id_: Answered(one.call, None, one.place) for id_, one in before.items()}
-
-    def blocks(self, *kinds: Kind) -> list[bytes]:
-        """The blocks of the pieces of some kinds, in order."""
-        return [block for piece in self.pieces if piece.kind in kinds for block in piece.blocks]
-
-
-class Form(Protocol):
-    """How a provider writes what a transcript says: functions of their arguments alone."""
-
-    def call_id(self, call_id: str) -> str:
-        """A call id as the provider takes it."""
-        ...
-
-    def piece(self, item: Item, lost: Lost) -> Piece | None:
-        """What an item gives; None for nothing. Never asked for the output of a call."""
-        ...
-
-    def result(self, answered: Answered, lost: Lost) -> Result:
-        """What a call's output gives, or its want."""
-        ...
-
-    def message(self, turn: Turn, results: Sequence[Result], lost: Lost) -> bytes:
-        """A turn as a message; several with commas between."""
-        ...
-
-    def variant(self, turn: Turn) -> bytes | None:
-        """An assistant's message as it has to be until the user speaks again, if that is another.
-
-        Results alone are not speaking.
-        """
-        ...
+from perdure.wire import FunctionCall, FunctionCallOutput, Item
 
 
 class Settled(NamedTuple):
@@ -434,58 +341,3 @@ def _render(form: Form, turn: Turn, lost: Lost) -> tuple[bytes, bytes | None]:
         results.append(form.result(answered, lost))
     variant = form.variant(turn) if turn.role == "assistant" else None
     return form.message(turn, results, lost), variant
-
-
-# --- what forms share ---------------------------------------------------------------
-
-
-def written(role: str, name: str, blocks: Sequence[bytes]) -> bytes:
-    """A message of JSON blocks.
-
-    Args:
-        role: Whose it is.
-        name: The member that holds the blocks.
-        blocks: The blocks.
-    """
-    return b'{"role":"%b","%b":[%b]}' % (role.encode(), name.encode(), b",".join(blocks))
-
-
-def said(message: Message, blocks: Sequence[bytes], lost: Lost, *, maker: str) -> Piece | None:
-    """What a message gives; nothing if there is nothing in it.
-
-    Args:
-        message: The message.
-        blocks: What its content gave.
-        lost: Where it is noted that the provider has no phases, or no such role.
-        maker: Who the provider is.
-    """
-    if message.phase:
-        lost.add("phase", f"{maker} has no phases", ".phase")
-    if not blocks:
-        return None
-    if message.role in {"system", "developer"}:
-        return Piece("user", blocks, "system")
-    if message.role not in {"user", "assistant"}:
-        lost.add(message.role, f"{maker} has no such role; sent as the user's", ".role")
-    return Piece("assistant" if message.role == "assistant" else "user", blocks)
-
-
-def sealed(thought: Reasoning, provider: str, lost: Lost, *, maker: str, unsigned: str) -> str:
-    """The signature of a thought for who gave it; empty for a thought that it does not take.
-
-    Args:
-        thought: The thought.
-        provider: Who takes it back.
-        lost: Where it is noted why it is not taken.
-        maker: The provider's name, for people.
-        unsigned: Why it takes none of its own without a signature.
-    """
-    marked, signature = kept_text(thought, MAKER), thought.encrypted_content or ""
-    if marked == provider:
-        if not signature:
-            lost.add(thought.type, unsigned)
-        return signature
-    signed = marked or ("another provider" if signature else "")
-    reason = f"signed by {signed}" if signed else "not signed"
-    lost.add(thought.type, f"{reason}; {maker} takes only thoughts that it signed")
-    return ""

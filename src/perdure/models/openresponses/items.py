@@ -23,10 +23,10 @@ from msgspec.structs import replace
 
 from perdure.loop.transcript import Items, left_out
 from perdure.models.http.body import Body
+from perdure.models.mapping.forms import NO_OUTPUT
 from perdure.models.mapping.kept import is_makers, kept_text, without_marks
 from perdure.models.mapping.losses import Loss, Lost
 from perdure.models.mapping.names import legal_id, legal_name
-from perdure.models.mapping.turns import NO_OUTPUT
 from perdure.wire import (
     ABSENT,
     Annotation,

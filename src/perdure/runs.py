@@ -19,6 +19,7 @@ from perdure.durable import (
     RunState,
     Said,
     Target,
+    Word,
     ballot_of,
     evidence_of,
     find_run,
@@ -27,12 +28,10 @@ from perdure.durable import (
     tell_cancel,
     tell_decision,
     tell_reply,
-    tell_resolve,
     tell_retry,
     tell_send,
-    tell_settle,
     tell_signal,
-    tell_step,
+    tell_word,
     tree_spend,
     waiting_calls,
 )
@@ -313,47 +312,19 @@ class Runs:
             ConfigError: Not exactly one thing is said of the call, or with `step` an `output` or
                 both of `value` and `never_ran`, or nobody knows how long the tool may take.
         """
-        target = Target(run_id, call_id, session)
-        gave = output is not None or failed is not None or value is not None
-        if compensated or left:
-            if compensated == left or never_ran or gave:
-                raise ConfigError("a resolution says one thing: compensated or left, alone")
-            verdict = "compensated" if compensated else "left"
-            said = Said(by, reason)
-            await tell_settle(
-                self._opened(), target, said, verdict=verdict, step=step, evidence=evidence
-            )
-            return
-        other = output is not None or failed is not None
-        if step and (other or (never_ran and value is not None)):
-            raise ConfigError("a step is resolved by either value=..., or never_ran=True")
-        if not step and value is not None:
-            raise ConfigError("value=... is what a step gave; a call gave output=...")
-        if step:
-            await tell_step(
-                self._opened(),
-                target,
-                Said(by, reason),
-                step,
-                clock=self._clock,
-                value=value,
-                never_ran=never_ran,
-                evidence=evidence,
-                min_age=min_age,
-            )
-            return
-        if (output is not None) + (failed is not None) + never_ran != 1:
-            raise ConfigError("a resolution is output=..., failed=..., or never_ran=True")
-        await tell_resolve(
-            self._opened(),
-            target,
-            Said(by, reason),
-            clock=self._clock,
+        word = Word(
             output=output,
             failed=failed,
+            step=step,
+            value=value,
+            never_ran=never_ran,
+            compensated=compensated,
+            left=left,
             evidence=evidence,
             min_age=min_age,
         )
+        target = Target(run_id, call_id, session)
+        await tell_word(self._opened(), target, Said(by, reason), word, clock=self._clock)
 
     async def signal(
         self, run_id: str, name: str, value: object = None, *, by: str = "", session: str = ""

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 
 from perdure import Agent, RunFailed, Runs, ToolError, recover, step, tool, wait_for
+from perdure.durable import Driving, run_by_id
 from perdure.errors import ConfigError, NotHalted, RunFinished
 from perdure.loop import invoke
 from perdure.stores.memory import MemoryStore
 from perdure.testing import call, turn
 from perdure.testing.scripted import TurnLike
 from perdure.tools import Call, Compensation, Compensator, Effect, current_call, wrap
+from perdure.wire import user
 from tests.durable.bank import Bank, Deed, Payment, failing, names, reasons, report, run, saga
+from tests.durable.told import until
 from tests.durable.world import RUN, Holds, cut_behind, entries_of, session_of, shapes
 
 # --- calls of which nobody knows -----------------------------------------------------------------
@@ -45,11 +49,21 @@ async def test_a_call_that_may_run_again_is_run_forward_and_undone() -> None:
         ]
 
 
-async def test_one_that_fails_when_it_is_run_forward_did_nothing() -> None:
+async def test_one_that_fails_when_it_is_run_forward_is_not_undone() -> None:
     store, bank = await cut_in_flight("idempotent")
     slow = Payment(bank=bank, name="slow", effect="idempotent", does=failing(bank).does)
     result = await run(saga(store, [], slow, failing(bank), Payment(bank=bank)))
     assert (names(report(result).compensated), bank.undid) == (["pay"], ["pay {}"])
+
+
+async def test_a_failure_behind_a_try_that_was_cut_is_listed_as_unknown() -> None:
+    store, bank = await cut_in_flight("idempotent")
+    script: list[TurnLike] = []
+    slow = Payment(bank=bank, name="slow", effect="idempotent", does=failing(bank).does)
+    result = await run(saga(store, script, slow, failing(bank), Payment(bank=bank)))
+    why = "it failed, and a try before that was cut may have taken effect"
+    assert reasons(report(result).unknown) == {"slow": why}
+    assert bank.undid == ["pay {}"]
 
 
 async def test_one_that_may_run_again_and_has_no_compensator_is_listed() -> None:
@@ -197,6 +211,70 @@ async def test_a_call_that_a_tool_made_and_of_which_nobody_knows_is_settled_by_h
     await runs.resolve(RUN, "call_t0_1", step=unknown.step, compensated=True)
     found = report(await run(agent))
     assert (names(found.compensated), bank.undone) == (["pay"], [])
+
+
+async def test_a_result_that_comes_late_is_undone() -> None:
+    store, bank = MemoryStore(), Bank()
+    inside, may = threading.Event(), threading.Event()
+
+    async def refund(result: str) -> None:
+        bank.did.append(f"refunded {result}")
+
+    @tool(effect="once", compensate=refund)
+    def slow() -> str:
+        inside.set()
+        may.wait(30)
+        return "paid at last"
+
+    async def late(_: Call) -> str:
+        await asyncio.to_thread(inside.wait, 30)
+        raise ToolError("no")
+
+    ship = Deed(bank=bank, name="ship", does=late)
+    agent = saga(store, [turn(call("slow"), call("ship")), "never"], slow, ship, grace=0.01)
+    assert (await run(agent)).status == "halted"
+    may.set()
+
+    async def is_told() -> bool:
+        return bool(await store.unconsumed((await session_of(store)).id))
+
+    await until(is_told)
+    assert (await run(agent)).status == "rolled_back"
+    assert bank.did[-1] == "refunded paid at last"
+
+
+async def test_what_was_edited_is_undone_also_where_somebody_said_what_came_of_it() -> None:
+    store, bank = MemoryStore(), Bank()
+    slow = Payment(bank=bank, does=lambda _: asyncio.sleep(60, "never"), timeout=0.01)
+    script: list[TurnLike] = [call("pay", {"cents": 5}), call("ship"), "never"]
+    agent = saga(store, script, slow, failing(bank), middleware=(Holds("pay"),), grace=0.01)
+    await run(agent)
+    await Runs(store).approve(RUN, "call_t0_1", arguments='{"cents": 500}')
+    assert (await run(agent)).status == "halted"
+    await Runs(store).resolve(RUN, "call_t0_1", output="it did")
+    assert (await run(agent)).status == "rolled_back"
+    assert bank.undid == ['pay {"cents": 500}']
+
+
+async def test_a_saga_that_is_cancelled_while_it_is_driven_is_rolled_back_by_its_driver() -> None:
+    store, bank = MemoryStore(), Bank()
+    inside = asyncio.Event()
+
+    async def wait(call: Call) -> str:
+        inside.set()
+        await call.cancelled
+        return "done all the same"
+
+    tools = (Payment(bank=bank), Payment(bank=bank, name="slow", does=wait))
+    agent = saga(store, [call("pay"), call("slow"), "never"], *tools)
+    driving = Driving(poll=0.01)
+    task = asyncio.create_task(
+        run_by_id(agent, store, RUN, [user("go")], saga=True, driving=driving)
+    )
+    await inside.wait()
+    await Runs(store).cancel(RUN, reason="enough")
+    ran = await task
+    assert (ran.state.status, bank.undid) == ("cancelled", ["slow {}", "pay {}"])
 
 
 # --- what a compensator may do -------------------------------------------------------------------

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from perdure import (
+    Approval,
     Middleware,
     RunFailed,
     Runs,
@@ -26,7 +27,7 @@ from perdure.stores.memory import MemoryStore
 from perdure.testing import call, turn
 from perdure.testing.event_check import check_events
 from perdure.testing.scripted import TurnLike
-from perdure.tools import Call, ToolResult
+from perdure.tools import Call, ToolResult, wrap
 from tests.durable.bank import Bank, Deed, Payment, failing, names, reasons, report, run, saga
 from tests.durable.told import until
 from tests.durable.world import RUN, Holds, asked, cut_behind, entries_of, session_of, shapes
@@ -136,6 +137,16 @@ async def test_what_a_person_rejected_is_no_failure() -> None:
     script: list[TurnLike] = [call("pay"), call("risky"), "Then not."]
     tools = (Payment(bank=bank), Deed(bank=bank, name="risky"))
     agent = saga(store, script, *tools, middleware=(Holds("risky"),))
+    assert (await run(agent)).status == "input_required"
+    await Runs(store).deny(RUN, "call_t1_1", by="ann", reason="too risky")
+    result = await run(agent)
+    assert (result.status, result.text, bank.undone) == ("done", "Then not.", [])
+
+
+async def test_nor_is_what_approvers_deny() -> None:
+    store, bank = MemoryStore(), Bank()
+    risky = wrap(Deed(bank=bank, name="risky"), approval=Approval(of=["ann"]))
+    agent = saga(store, [call("pay"), call("risky"), "Then not."], Payment(bank=bank), risky)
     assert (await run(agent)).status == "input_required"
     await Runs(store).deny(RUN, "call_t1_1", by="ann", reason="too risky")
     result = await run(agent)

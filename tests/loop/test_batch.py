@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from perdure.errors import Guard, OutcomeUnknown, ToolError
+from perdure.errors import Guard, OutcomeUnknown, ToolError, Tripped
 from perdure.loop import (
     Config,
     Event,
@@ -132,6 +132,34 @@ async def test_the_order_of_outputs_does_not_depend_on_who_is_first() -> None:
     transcripts = [await transcript_of(seed) for seed in range(50)]
     assert all(one == transcripts[0] for one in transcripts)
     assert outputs(transcripts[0]) == [("c0", "c0"), ("c1", "c1"), ("c2", "c2")]  # type: ignore[arg-type]
+
+
+async def test_where_a_failure_trips_the_drive_its_siblings_are_stopped_and_no_model_is_asked() -> (
+    None
+):
+    async def hangs(call: Call) -> str:
+        await call.cancelled
+        return "ended when told"
+
+    model = two("hangs", "fails")
+    tools = [Tool("hangs", hangs), Tool("fails", ToolError("no"))]
+    told = await ran(Config(model=model, tools=tools, on_failure="trip"), "go")
+    check_events(told.events)
+    assert isinstance(told.end.error, Tripped)
+    assert (told.end.reason, told.end.error.call_id) == ("aborted", "c2")
+    assert outputs(told.end.items) == [("c1", "ended when told"), ("c2", "Error: no")]
+    assert [(one.call_id, one.failed, one.trips) for one in told.of(ToolEnd)] == [
+        ("c2", True, True),
+        ("c1", False, False),
+    ]
+    assert len(model.requests) == 1
+
+
+async def test_a_call_that_entered_no_tool_trips_nothing() -> None:
+    model = two("nobody", "a")
+    told = await ran(Config(model=model, tools=[Tool("a")], on_failure="trip"), "go")
+    assert told.end.reason == "done"
+    assert [one.failed for one in told.of(ToolEnd)] == [False, False]
 
 
 async def test_one_failing_call_leaves_the_others_their_results() -> None:

@@ -30,7 +30,8 @@ from perdure.durable.recovery import (
     recover,
 )
 from perdure.durable.replay import RecordedCall, RecordedRun, recorded_calls, replay_model
-from perdure.durable.sagas import SagaReport, Undone, tell_settle
+from perdure.durable.resolving import Word, tell_word
+from perdure.durable.sagas import SagaReport, Undone
 from perdure.durable.spending import tree_spend
 from perdure.durable.starting import begin_run
 from perdure.durable.state import RunState, find_run, read_run, state_of, waiting_calls
@@ -42,11 +43,9 @@ from perdure.durable.telling import (
     tell_cancel,
     tell_deny,
     tell_reply,
-    tell_resolve,
     tell_retry,
     tell_send,
     tell_signal,
-    tell_step,
 )
 from perdure.durable.voting import OnReminder, Reminder
 from perdure.durable.waits import interrupt, sleep, sleep_until, wait_for
@@ -81,6 +80,7 @@ __all__ = [
     "SubAgent",
     "Target",
     "Undone",
+    "Word",
     "ack",
     "ballot_of",
     "begin_run",
@@ -111,12 +111,10 @@ __all__ = [
     "tell_decision",
     "tell_deny",
     "tell_reply",
-    "tell_resolve",
     "tell_retry",
     "tell_send",
-    "tell_settle",
     "tell_signal",
-    "tell_step",
+    "tell_word",
     "tree_spend",
     "wait_for",
     "waiting_calls",

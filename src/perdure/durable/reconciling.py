@@ -28,6 +28,7 @@ PATIENCE = 60.0
 """Seconds that a reconciler may take; after them the call stays halted."""
 
 RECONCILED = "reconciled"
+NEVER_RAN = f"{RECONCILED}: it never ran"
 
 
 async def reconcile(authority: Authority, tools: ToolSet) -> dict[str, Answer]:
@@ -99,7 +100,7 @@ def _again(authority: Authority, call: RecordedCall, found: NeverRan) -> Answer 
         call.call_id,
         by="policy",
         arguments=call.dispatched_arguments,
-        reason=f"{RECONCILED}: it never ran",
+        reason=NEVER_RAN,
         idempotency_key=call.key,
         run_again=True,
     )

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from decimal import Decimal
 
 ResultT_co = TypeVar("ResultT_co", covariant=True)
+ReportT_co = TypeVar("ReportT_co", covariant=True)
 
 BudgetKind = Literal["tokens", "cost", "seconds"]
 
@@ -197,14 +198,14 @@ class RunFailed(PerdureError, Generic[ResultT_co]):
         self.__cause__ = cause
 
 
-class SagaRolledBack(RunFailed[ResultT_co]):
+class SagaRolledBack(RunFailed[ResultT_co], Generic[ResultT_co, ReportT_co]):
     """A saga failed, and what it had done was undone as far as that goes.
 
     Attributes:
         report: What was undone, what stands, and what nobody knows of; a `SagaReport`.
     """
 
-    def __init__(self, result: ResultT_co, cause: BaseException, report: object) -> None:
+    def __init__(self, result: ResultT_co, cause: BaseException, report: ReportT_co) -> None:
         self.report = report
         super().__init__(result, cause)
         self.args = (f"the saga was rolled back: {cause}",)

@@ -7,12 +7,14 @@ failed call did nothing, for certain; one whose effect is `none` has nothing to 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
 
 from perdure.durable.callwork import INVOKED
+from perdure.durable.reconciling import NEVER_RAN
 from perdure.durable.sagas.tree import Branch, calls_of
 from perdure.log import Call, View
 from perdure.log.context import item_of
@@ -23,9 +25,13 @@ from perdure.tools import Tool
 from perdure.tools.tool import compensator_of, is_subsession
 from perdure.wire import FunctionCallOutput, Part, decode_item
 
-Verdict = Literal["skip", "compensate", "forward", "uncompensated", "unknown"]
+Verdict = Literal["skip", "compensate", "forward", "uncompensated", "doubted", "unknown"]
 """`skip`: there is nothing to be undone. `compensate`: its compensator undoes it. `forward`: it is
-run again, to learn what it gave. `uncompensated`: its effect stands. `unknown`: nobody knows."""
+run again, to learn what it gave. `uncompensated`: its effect stands. `doubted`: nobody will ever
+know whether it took effect, and the report says so. `unknown`: nobody knows yet."""
+
+AT_LEAST_ONCE = frozenset({"idempotent", "keyed"})
+"""The effects of calls that a crash lets enter their tools again."""
 
 NO_COMPENSATOR = "its tool has no compensator"
 NO_TOOL = "its tool is gone"
@@ -91,7 +97,7 @@ def _linked(branch: Branch) -> set[str]:
 def _of_call(branch: Branch, view: View, call: Call) -> Undo:
     tool = branch.tools.get(call.call.name)
     output = _output(branch, view, call)
-    verdict, reason = _judge(view, call, tool, known=output is not None)
+    verdict, reason = _judge(branch, view, call, known=output is not None)
     return Undo(
         verdict=verdict,
         reason=reason,
@@ -105,11 +111,14 @@ def _of_call(branch: Branch, view: View, call: Call) -> Undo:
     )
 
 
-def _judge(view: View, call: Call, tool: Tool | None, *, known: bool) -> tuple[Verdict, str]:
+def _judge(branch: Branch, view: View, call: Call, *, known: bool) -> tuple[Verdict, str]:
+    tool = branch.tools.get(call.call.name)
     failure = view.saga.failed.get(call.entry)
     effect = call.last_dispatch.effect if call.last_dispatch is not None else ""
     if call.entry in view.saga.never_ran:
         return "skip", "it never ran"
+    if failure is not None and not known and effect in AT_LEAST_ONCE and _was_cut(branch, call):
+        return "doubted", "it failed, and a try before that was cut may have taken effect"
     if failure is not None and not known:
         steps = _steps_taken(view, call)
         return ("uncompensated", f"it failed after {steps}") if steps else ("skip", "it failed")
@@ -123,6 +132,20 @@ def _judge(view: View, call: Call, tool: Tool | None, *, known: bool) -> tuple[V
         steps = _steps_taken(view, call)
         return ("uncompensated", f"it waits, after {steps}") if steps else ("skip", "it waits")
     return _judge_unknown(view, call, tool)
+
+
+def _was_cut(branch: Branch, call: Call) -> bool:
+    """Whether a try of a call, before its last, ended without an outcome.
+
+    One that ended in a wait did not, nor one of which somebody said that it never ran.
+    """
+    place = branch.session.place
+    tries = [place(one.id) for one in call.dispatches if one.id not in call.voided]
+    for one, following in itertools.pairwise(tries):
+        between = [d for d in call.decisions if one < place(d.id) < following]
+        if not any(d.suspended or d.run_again or d.reason == NEVER_RAN for d in between):
+            return True
+    return False
 
 
 def _undone_by(tool: Tool | None) -> tuple[Verdict, str]:
@@ -235,7 +258,7 @@ def report_of(tree: Branch, saga: SagaFold) -> SagaReport:
         why = _why_left(undoing.last.reason) if left and undoing.last is not None else undo.reason
         if undoing.is_over and not left:
             compensated.append(undo.told())
-        elif undo.verdict in ("unknown", "forward"):
+        elif undo.verdict in ("doubted", "unknown", "forward"):
             unknown.append(undo.told(why))
         elif undo.verdict == "uncompensated" or left:
             uncompensated.append(undo.told(why))

@@ -27,6 +27,8 @@ from perdure.loop import Answer, Opening, RunEnd
 
 ROLLED_BACK = "rolled_back"
 
+NOTHING_TO_DO = frozenset({"skip", "uncompensated", "doubted"})
+
 BEING_ROLLED_BACK = "the saga is being rolled back"
 
 OF_ROLLBACK = Words(
@@ -88,7 +90,7 @@ async def roll_back(
         await _close(rollback)
         return None
     for undo in undos(tree):
-        if recording.view.saga.of(undo.done).is_over or undo.verdict in ("skip", "uncompensated"):
+        if recording.view.saga.of(undo.done).is_over or undo.verdict in NOTHING_TO_DO:
             continue
         if control.cause is not None:
             return Rested(status="aborted")

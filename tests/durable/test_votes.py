@@ -13,6 +13,7 @@ from perdure import (
     Approval,
     Keyring,
     Middleware,
+    Program,
     Reminder,
     Runs,
     StandingApprovals,
@@ -24,6 +25,7 @@ from perdure import (
     tool,
 )
 from perdure.ballots import Verifier, check_evidence, read_evidence
+from perdure.durable import run_agent
 from perdure.durable.messages import Approve, Deny, Vote, message_of
 from perdure.errors import (
     AlreadyResolved,
@@ -696,6 +698,30 @@ async def test_an_approval_of_a_sub_agent_expires_though_its_parent_sleeps() -> 
     await clock.advance(61)
     (recovered,) = await recover(agent)
     assert (recovered.status, world.fired) == ("done", [])
+
+
+@pytest.mark.parametrize("approves", [True, False])
+async def test_a_call_of_an_agent_of_a_program_takes_votes_too(*, approves: bool) -> None:
+    store, world = MemoryStore(), World()
+    child = gated_agent(store, world).with_(name="helper", store="")
+
+    async def work() -> str:
+        return await run_agent("help", child, "Help.")
+
+    program = Program(work, store=store)
+    first = await program.run(run_id=RUN)
+    inner = first.pending[-1]
+    assert (first.status, inner.path) == ("input_required", ("help",))
+    await vote(
+        store,
+        "ann",
+        "bo",
+        approves=approves,
+        session=inner.session,
+        call_id=inner.call.call_id,
+    )
+    (recovered,) = await recover(programs=[program], store=store)
+    assert (recovered.status, len(world.fired)) == ("done", int(approves))
 
 
 async def test_a_tool_cannot_open_the_gate_of_another() -> None:

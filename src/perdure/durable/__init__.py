@@ -5,6 +5,7 @@ so, and its *status* is a projection of that. A *driver* holds the lease and doe
 says is next. Everybody else *tells* a run something: a *message* in its inbox, which the driver
 turns into one entry. A call is *halted* when it may have run, must not run again, and nobody has
 said what came of it; to say so is to *resolve* it. A run is *over* when an entry closes it.
+A *gate* is a hold that waits for *votes*; what they come to is its *tally*, which alone opens it.
 """
 
 from importlib import import_module

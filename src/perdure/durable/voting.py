@@ -37,13 +37,13 @@ DECIDED = "it was decided"
 def vote_fault(gate: Gate, approver: str, signature: str) -> str:
     """Why nobody could count a vote at a gate, whatever the keys; empty if somebody could."""
     if not approver:
-        return "it names nobody"
+        return "it names nobody; say by=..."
     if gate.of and approver not in gate.of:
         return f"{approver!r} is none of the approvers: {', '.join(gate.of)}"
     if not gate.signed:
         return "a word is enough here; leave the signature out" if signature else ""
     if not signature:
-        return "it is not signed"
+        return "it is not signed; sign the ballot, with Ballot.sign() or `perdure approve --key`"
     return signature_fault(signature)
 
 

@@ -77,10 +77,16 @@ class ApprovalsFold:
 
     def apply(self, entry: AnyEntry, *, own: bool) -> None:
         """Take an entry; those of a fork's prefix open nothing."""
-        match entry:
-            case DecisionEntry() if own and entry.gate is not None and entry.verdict == "hold":
+        if isinstance(entry, DecisionEntry):
+            if own and entry.gate is not None and entry.verdict == "hold":
                 gate = HeldGate(hold=entry, gate=entry.gate)
                 self._last[entry.target] = self._by_hold[entry.id] = gate
+        elif self._last:
+            self._about(entry)
+
+    def _about(self, entry: AnyEntry) -> None:
+        """Take an entry that may be about a gate."""
+        match entry:
             case VoteEntry() if (voted := self._by_hold.get(entry.hold)) and voted.tally is None:
                 voted.votes.append(entry)
             case TallyEntry() if tallied := self._by_hold.get(entry.hold):

@@ -36,7 +36,7 @@ from perdure.durable import (
     waiting_calls,
 )
 from perdure.errors import ConfigError
-from perdure.log import AnyEntry, Filters, Listed, Session, Store, decode_entry
+from perdure.log import AnyEntry, Filters, Listed, Session, Spend, Store, decode_entry
 from perdure.tools import ToolSet
 
 if TYPE_CHECKING:
@@ -60,6 +60,8 @@ class RunSummary:
     created_at: str
     due: int | None = None
     """When it wants to be driven, in nanoseconds since the Unix epoch."""
+    spend: Spend | None = None
+    """What it and its sub-agents have spent, if that was asked for."""
 
 
 class Runs:
@@ -104,7 +106,12 @@ class Runs:
         return await read_run(store, await find_run(store, run_id))
 
     async def list(
-        self, *, status: str = "", agent: str = "", limit: int | None = 100
+        self,
+        *,
+        status: str = "",
+        agent: str = "",
+        limit: int | None = 100,
+        spend: bool = False,
     ) -> list[RunSummary]:
         """Runs, oldest first.
 
@@ -112,16 +119,19 @@ class Runs:
             status: Only those that stand so.
             agent: Only those of the agent of this name.
             limit: How many at most; None for all.
+            spend: Say what each has spent, for which its record is read.
         """
         found: list[RunSummary] = []
-        async for one in self.each(status=status, agent=agent):
+        async for one in self.each(status=status, agent=agent, spend=spend):
             if limit is not None and len(found) >= limit:
                 break
             found.append(one)
         return found
 
-    async def each(self, *, status: str = "", agent: str = "") -> AsyncIterator[RunSummary]:
-        """Every run, oldest first; no lock is held between two."""
+    async def each(
+        self, *, status: str = "", agent: str = "", spend: bool = False
+    ) -> AsyncIterator[RunSummary]:
+        """Every run, oldest first; no lock is held between two. The arguments are `list`'s."""
         store, after = self._opened(), ""
         filters = Filters(
             runs_only=True, roots_only=True, statuses=frozenset({status} if status else ())
@@ -130,7 +140,10 @@ class Runs:
             page = await store.list(filters, after=after)
             for listed in page.sessions:
                 if not agent or listed.header.agent == agent:
-                    yield _summary(listed)
+                    spent = None
+                    if spend:
+                        spent = await tree_spend(store, await read_run(store, listed.id))
+                    yield _summary(listed, spent)
             if not page.after:
                 return
             after = page.after
@@ -522,7 +535,7 @@ def _store_of(drivers: Sequence[Agent[Any] | Program[Any]], store: str | Store) 
     return drivers[0].opened(url)
 
 
-def _summary(listed: Listed) -> RunSummary:
+def _summary(listed: Listed, spend: Spend | None) -> RunSummary:
     header = listed.header
     return RunSummary(
         run_id=header.run.id if header.run is not None else listed.name,
@@ -532,4 +545,5 @@ def _summary(listed: Listed) -> RunSummary:
         session=header.id,
         created_at=header.created_at,
         due=listed.summary.due,
+        spend=spend,
     )

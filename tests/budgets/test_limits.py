@@ -12,12 +12,14 @@ from perdure import (
     Agent,
     Budget,
     ConfigError,
+    Hedge,
     Middleware,
     ModelRequest,
     Rates,
     Runs,
     Settings,
     ToolDecision,
+    invoke,
     recover,
     tool,
 )
@@ -383,3 +385,46 @@ async def test_an_abort_while_a_request_waits_for_room_ends_the_drive() -> None:
     run.cancel()
     with pytest.raises(asyncio.CancelledError):
         await run
+
+
+async def test_a_backup_that_has_no_room_is_not_sent() -> None:
+    slow = Counting(["It is done."])
+    agent = looking(slow, budget=Budget(tokens=190)).with_(middleware=[Hedge(0.0)])
+    result = await agent.run("Look.")
+    assert (result.status, result.spend.requests, slow.requests) == ("done", 1, 1)
+
+
+async def test_a_saga_that_a_budget_stopped_is_not_rolled_back() -> None:
+    store, kids = MemoryStore(), Counting(looks(6), usage=(10_000, 0))
+    agent = team(kids, store, None)
+    low = await agent.run("Go.", run_id="r", saga=True, budget=Budget(tokens=30_000))
+    assert (low.status, low.cause) == ("stopped", "budget")
+    last = await agent.run("Go.", run_id="r", saga=True, budget=Budget(tokens=100_000))
+    assert (last.status, last.text) == ("done", ANSWER)
+
+
+async def test_an_agent_that_a_tool_calls_spends_from_the_budget_too() -> None:
+    store, kids = MemoryStore(), Counting(looks(3), usage=(1_000, 0))
+
+    @tool(effect="idempotent")
+    async def ask() -> str:
+        """Ask somebody."""
+        return str((await invoke("kid", {"task": "look"})).output)
+
+    kid = Agent(kids, name="kid", description="Looks.", tools=[look], settings=SHORT)
+    lead = Counting([call("ask"), ANSWER])
+    agent = Agent(lead, tools=[ask, kid.as_tool()], store=store, settings=SHORT)
+    result = await agent.run("Go.", run_id="r")
+    assert result.spend == (await Runs(store).get("r")).spend
+    assert result.spend.tokens.total == kids.told + lead.told == 4_220
+    low = await agent.run("Go.", run_id="s", budget=Budget(tokens=2_000))
+    assert (low.status, low.cause) == ("stopped", "budget")
+
+
+async def test_runs_are_listed_with_what_they_spent() -> None:
+    store = MemoryStore()
+    await looking(Counting(looks(1)), store).run("Look.", run_id="a")
+    await looking(Counting(looks(2)), store).run("Look.", run_id="b")
+    listed = await Runs(store).list(spend=True)
+    assert [one.spend and one.spend.tokens.total for one in listed] == [2 * A_TURN, 3 * A_TURN]
+    assert [one.spend for one in await Runs(store).list()] == [None, None]

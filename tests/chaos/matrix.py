@@ -13,13 +13,16 @@ import itertools
 import os
 import random
 from collections.abc import Generator
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from perdure.testing import LoopbackServer
 from perdure.testing.chaos import BEFORE_AND_AFTER, Chaos, ChaosPlan, chaos
 from perdure.testing.chaos_store import Fault
 from perdure.tools.effect import EFFECTS
+from tests.budgets.served import TURNS, Counted, Fate, ask, spend_in
 from tests.chaos import working
 from tests.chaos.agents import DATABASES, HOWS
 from tests.chaos.frozen import freezer
@@ -194,3 +197,15 @@ def test_two_processes_die_one_after_the_other(agent: str, place: Place) -> None
 def test_a_driver_is_frozen_past_its_lease(agent: str) -> None:
     with freezer(agent) as tests:
         assert tests.everywhere() > len(tests.writes)
+
+
+@pytest.mark.parametrize("fate", ["kill before", "kill within"])
+async def test_spend_of_processes_killed_at_every_request(fate: Fate, tmp_path: Path) -> None:
+    """Every request of a run with sub-agents loses its process once, then the next one goes on."""
+    fates: dict[int, Fate] = dict.fromkeys(range(1, 2 * TURNS, 2), fate)
+    counted, path = Counted(fates), tmp_path / "runs.db"
+    async with LoopbackServer(counted) as server:
+        assert await ask(server, counted, path) == "done"
+    spend = await spend_in(path)
+    assert (spend.requests, spend.uncounted) == (counted.requests, TURNS)
+    assert spend.tokens.total - spend.estimated.total == counted.told

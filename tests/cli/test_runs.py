@@ -200,6 +200,15 @@ def test_ls_lists_runs_with_how_they_stand(store: str) -> None:
     assert (first["run_id"], first["status"], first["kind"]) == ("one", "done", "run")
 
 
+def test_ls_and_show_say_what_runs_have_spent(store: str) -> None:
+    drive(store, "one", DONE)
+    (line,) = told("ls", "--spend").splitlines()
+    assert line.split("\t")[4:] == [str(look("one")["tokens"]), "0"]
+    (listed,) = map(json.loads, told("ls", "--spend", "--json").splitlines())
+    assert listed["spend"] == look("one")["spend"]
+    assert listed["spend"]["requests"] == 2
+
+
 def test_show_says_what_a_held_call_waits_for_since_when_and_what_to_do(store: str) -> None:
     drive(store, "order 42", HELD)
     text = told("show", "order 42")

@@ -99,15 +99,24 @@ def session_option(command: Callable[..., T]) -> Callable[..., T]:
 @click.option(
     "--limit", type=click.IntRange(min=1), metavar="N", help="At most so many; all unless given."
 )
+@click.option("--spend", is_flag=True, help="Say what each has spent, in tokens and dollars.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
-def ls(*, url: str, status: tuple[str, ...], agent: str, limit: int | None, as_json: bool) -> int:
+def ls(
+    *,
+    url: str,
+    status: tuple[str, ...],
+    agent: str,
+    limit: int | None,
+    spend: bool,
+    as_json: bool,
+) -> int:
     """List runs and how they stand, oldest first."""
 
     async def listed(desk: Desk) -> int:
         from perdure.cli.runs_shown import print_list
 
         alone = status[0] if len(status) == 1 else ""
-        found = desk.runs.each(status=alone, agent=agent)
+        found = desk.runs.each(status=alone, agent=agent, spend=spend)
         wanted = (one async for one in found if not status or one.status in status)
         return await print_list(wanted, limit, as_json=as_json)
 

@@ -55,12 +55,17 @@ async def print_list(found: AsyncIterator[RunSummary], limit: int | None, *, as_
         listed.append(one)
     if as_json:
         for one in listed:
-            _print_json({name: getattr(one, name) for name in _LISTED})
+            members = {name: getattr(one, name) for name in _LISTED}
+            if one.spend is not None:
+                members["spend"] = spend_json(one.spend)
+            _print_json(members)
     elif console.is_terminal:
         _print_table(console, listed)
     else:
         for one in listed:
-            fields = (one.run_id, one.status, one.agent, one.created_at)
+            fields = [one.run_id, one.status, one.agent, one.created_at]
+            if one.spend is not None:
+                fields += [str(one.spend.tokens.total), f"{one.spend.usd:f}"]
             _write(console, "\t".join(map(one_line, fields)))
     return 0
 
@@ -77,13 +82,19 @@ def _print_table(console: Console, listed: Sequence[RunSummary]) -> None:
     table.add_column("status", no_wrap=True)
     table.add_column("agent", overflow="fold")
     table.add_column("begun (UTC)", no_wrap=True)
+    with_spend = any(one.spend is not None for one in listed)
+    for name in ("tokens", "dollars") if with_spend else ():
+        table.add_column(name, justify="right", no_wrap=True)
     for one in listed:
-        table.add_row(
+        cells = [
             Text(one_line(one.run_id)),
             _status(one.status),
             Text(one_line(one.agent)),
             Text(_second(one.created_at)),
-        )
+        ]
+        if one.spend is not None:
+            cells += [Text(str(one.spend.tokens.total)), Text(f"{one.spend.usd:f}")]
+        table.add_row(*cells)
     console.print(table)
 
 

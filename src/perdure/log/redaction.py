@@ -31,15 +31,29 @@ _STRUCTURE: Mapping[str, frozenset[str]] = {
         {"response", "visible", "queued_from", "perdure:model_call_id", "perdure:terminate"}
     ),
     "queued": frozenset({"mode", "visible", "perdure:queue_id", "perdure:again"}),
-    "response": frozenset({"response_id", "model", "status", "usage", "incomplete", "attempts"}),
+    "response": frozenset(
+        {
+            "response_id",
+            "model",
+            "status",
+            "usage",
+            "incomplete",
+            "attempts",
+            "perdure:settled",
+            "perdure:reserved",
+        }
+    ),
     "decision": frozenset({"call_id", "target", "verdict", "by", "perdure:suspended"}),
-    "run": frozenset({"run_id", "phase", "source", "reason", "pending", "config_base"}),
+    "run": frozenset(
+        {"run_id", "phase", "source", "reason", "pending", "config_base", "perdure:budget"}
+    ),
     "dispatch": frozenset({"call_id", "target", "idempotency_key", "perdure:effect"}),
     "label": frozenset({"target", "label", "synthetic"}),
     "link": frozenset({"rel", "session", "call_id"}),
     "compaction": frozenset({"first_kept", "tokens_before", "usage"}),
     "branch_summary": frozenset({"from", "usage"}),
     "custom": frozenset({"ns", "call_id"}),
+    "perdure:spend": frozenset({"model", "tokens", "usd", "came", "estimated", "session", "spend"}),
     "perdure:owed": frozenset({"run_id", "queued"}),
 }
 """Of each type, the members that say nothing of what was said."""

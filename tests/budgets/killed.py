@@ -40,7 +40,6 @@ def lead(base_url: str, store: SqliteStore, budget: Budget | None = None) -> Age
         retry=retry,
         settings=short,
         budget=budget,
-        lease=0.3,
         sequential=True,
     )
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Mapping
@@ -78,6 +80,8 @@ async def ask(server: LoopbackServer, counted: Counted, path: Path, tokens: str 
         out, _ = await asyncio.to_thread(asking.communicate)
         if asking.returncode == 0:
             return out.strip()
+        with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute("UPDATE perdure_roots SET until = 0")  # its lease lapses now
 
 
 async def spend_in(path: Path) -> Spend:

@@ -20,6 +20,7 @@ import pytest
 
 from perdure.testing import LoopbackServer
 from perdure.testing.chaos import BEFORE_AND_AFTER, Chaos, ChaosPlan, chaos
+from perdure.testing.chaos_report import ChaosReport
 from perdure.testing.chaos_store import Fault
 from perdure.tools.effect import EFFECTS
 from tests.budgets.served import TURNS, Counted, Fate, ask, spend_in
@@ -126,11 +127,22 @@ def test_two_processes_of_a_saga_die_one_after_the_other(place: Place) -> None:
         tests.report(pairs[:PAIRS]).check()
 
 
+def work_report(tests: Chaos, place: Place) -> ChaosReport:
+    """All faults on SQLite; on Postgres, where a life takes longer, one for each write.
+
+    A process that dies behind a write leaves what one leaves that dies before the next.
+    """
+    if place.database == "sqlite":
+        return tests.everywhere()
+    numbers = range(1, len(tests.writes) + 1)
+    return tests.report([(Fault(n, "before" if n % 2 else "after"),) for n in numbers])
+
+
 @pytest.mark.parametrize("effect", working.EFFECTS)
 @pytest.mark.parametrize("where", ["tool", "deep", "program"])
 def test_steps_of_an_effect(where: str, effect: str, place: Place) -> None:
     with chaos(waiting_plan(f"{where}_{effect}", place)) as tests:
-        report = tests.everywhere()
+        report = work_report(tests, place)
         report.check()
         assert report.expected == "done"
         firings = {one.tool.rpartition(" ")[2] for trial in report.trials for one in trial.firings}
@@ -141,7 +153,7 @@ def test_steps_of_an_effect(where: str, effect: str, place: Place) -> None:
 @pytest.mark.parametrize("where", ["deep", "program"])
 def test_a_wait_between_two_steps_that_act_once(where: str, kind: str, place: Place) -> None:
     with chaos(waiting_plan(f"{where}_{kind}", place)) as tests:
-        report = tests.everywhere()
+        report = work_report(tests, place)
         report.check()
         assert report.expected == "done"
 
@@ -149,7 +161,7 @@ def test_a_wait_between_two_steps_that_act_once(where: str, kind: str, place: Pl
 @pytest.mark.parametrize("name", ["tool_atonce", "tool_invoked", "part_once", "part_interrupt"])
 def test_other_work(name: str, place: Place) -> None:
     with chaos(waiting_plan(name, place)) as tests:
-        report = tests.everywhere()
+        report = work_report(tests, place)
         report.check()
         assert report.expected == "done"
 
@@ -161,7 +173,7 @@ def together_plan(place: Place) -> ChaosPlan:
 
 def test_a_saga_with_a_budget_steps_a_wait_and_votes(place: Place) -> None:
     with chaos(together_plan(place)) as tests:
-        report = tests.everywhere()
+        report = work_report(tests, place)
         report.check()
         assert report.expected == "rolled_back"
         assert report.most("pay") == 1

@@ -9,7 +9,17 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from perdure import Agent, OutcomeUnknown, Program, RunResult, interrupt, run_agent, step, wait_for
+from perdure import (
+    Agent,
+    OutcomeUnknown,
+    Program,
+    RunResult,
+    interrupt,
+    race,
+    run_agent,
+    step,
+    wait_for,
+)
 from perdure.cli.runs import runs
 from perdure.testing import ScriptedModel
 
@@ -33,6 +43,8 @@ async def order(what: str) -> object:
         agent: Agent = Agent(ScriptedModel(["It is ordered."]), name="clerk")
         said = await run_agent("ask the clerk", agent, "Order it.")
         return [said, await wait_for("paid")]
+    if what == "race":
+        return await race("either", {"paid": wait_for("paid"), "asked": wait_for("asked")})
     return await step("pay", _unsure)
 
 
@@ -86,6 +98,16 @@ def test_show_leads_to_the_agents_of_a_program(store: str) -> None:
     assert "perdure runs signal r paid JSON\n" in text
     told("signal r paid 1")
     assert drive(store, "agent").output == ["It is ordered.", 1]
+
+
+def test_show_says_what_races_and_what_came_first(store: str) -> None:
+    drive(store, "race")
+    text = told("show r")
+    assert "waits for what comes first (either); waits for the signal paid" in text
+    assert "perdure runs signal r paid JSON\n" in text
+    told("signal r paid 1")
+    assert drive(store, "race").output == ["paid", 1]
+    assert 'it has what came first (either): "paid"' in told("show r")
 
 
 def test_a_program_is_listed_and_cancelled_like_any_run(store: str) -> None:

@@ -259,6 +259,8 @@ def _waits_for(wait: Json, due: object) -> str:
             return f"sleeps{until} ({name})"
         case "signal":
             return f"waits for the signal {name}{until}"
+        case "race":
+            return f"waits for what comes first ({name})"
         case "channel":
             return f"waits for a message of {str(name).rpartition('#')[0] or name}"
         case "interrupt":
@@ -437,6 +439,8 @@ def _waits(entry: WaitEntry) -> str:
             return f"{call} has the signal {name}: {value}"
         case "message":
             return f"{call} has a message ({name})"
+        case "won":
+            return f"{call} has what came first ({name}): {value}"
         case "timeout":
             return f"{call} waited in vain for the signal {name}"
         case "answer" if entry.kind == "child":

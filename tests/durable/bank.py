@@ -7,9 +7,20 @@ import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from typing import cast
 
-from perdure import Agent, Compensation, RunResult, SagaReport, SagaRolledBack, ToolError, Undone
+from perdure import (
+    Agent,
+    Compensation,
+    RunResult,
+    SagaReport,
+    SagaRolledBack,
+    ToolError,
+    Undone,
+    events_of,
+)
+from perdure.durable import read_run
 from perdure.log import Store
 from perdure.testing import ScriptedModel
+from perdure.testing.event_check import check_events
 from perdure.testing.scripted import TurnLike
 from perdure.tools import Call, Effect, Tool, ToolResult
 from tests.durable.world import RUN, Given
@@ -77,11 +88,17 @@ def saga(store: Store, script: Sequence[TurnLike], *tools: Tool, **members: obje
 
 
 async def run(agent: Agent) -> RunResult[str]:
-    """The result of a saga, rolled back or not."""
+    """The result of a saga, rolled back or not; what its record tells is whole in either case."""
     try:
         return await agent.run("go", run_id=RUN, saga=True)
     except SagaRolledBack as error:
         return cast("RunResult[str]", error.result)
+    finally:
+        store = agent.opened(agent.store)
+        for listed in (await store.list()).sessions:  # those of its agents among them
+            session = await read_run(store, listed.id)
+            if session.view().drives.open is None:  # else the next driver ends it
+                check_events(events_of(session))
 
 
 def report(result: RunResult[str]) -> SagaReport:

@@ -161,8 +161,9 @@ async def _answer(rollback: _Rollback, branch: Branch, answers: Sequence[Answer]
     """Drive the loop for the answers of calls alone; no model is asked."""
     recording = await _opened(rollback, branch)
     driven = branch.driven or rollback.driven
-    last = tuple(msgspec.structs.replace(one, terminate=True) for one in answers)
-    end = await rollback.forth(driven, recording, Opening(answers=last))
+    whole = len(answers) == len(recording.view.calls.open)  # else what is open ends the drive
+    given = tuple(msgspec.structs.replace(one, terminate=whole) for one in answers)
+    end = await rollback.forth(driven, recording, Opening(answers=given))
     if end.reason in ("error", "aborted") and not isinstance(end.error, Tripped):
         if await _stop_waits(rollback):
             return None  # it is refused, and the rollback goes on

@@ -29,7 +29,7 @@ class Holds(Middleware):
 
 
 async def test_a_fork_before_an_approval_asks_again() -> None:
-    """B091: approved and run in the origin, the call waits in a fork from before the approval."""
+    """Approved and run in the origin, the call waits in a fork from before the approval."""
     charged: list[int] = []
 
     @tool

@@ -252,14 +252,14 @@ async def test_a_call_beside_the_answer_runs_and_the_run_is_done() -> None:
     assert (result.status, result.output) == ("done", VALUE)
 
 
-async def test_a_model_that_never_answers_ends_within_its_turns() -> None:  # B042
+async def test_a_model_that_never_answers_ends_within_its_turns() -> None:
     model = ScriptedModel(lambda number: call("look", {"what": str(number)}))
     result = await Agent(model, output=Invoice, tools=[look], max_turns=4).run("x")
     assert (result.status, result.cause, result.turns) == ("stopped", "max_turns", 4)
     assert not result.has_output
 
 
-async def test_an_answer_on_the_last_turn_is_in_time() -> None:  # B042
+async def test_an_answer_on_the_last_turn_is_in_time() -> None:
     model = ScriptedModel([call("look", {"what": "it"}), final()])
     result = await Agent(model, output=Invoice, tools=[look], max_turns=2).run("x")
     assert (result.status, result.output) == ("done", VALUE)

@@ -45,7 +45,7 @@ def rows(store: SqliteStore) -> dict[str, int]:
 
 
 async def test_a_turn_adds_the_same_rows_however_many_there_were(store: SqliteStore) -> None:
-    """B089: a call, its response, its dispatch and its output; nothing is written twice."""
+    """A call, its response, its dispatch and its output; nothing is written twice."""
 
     @tool
     def act() -> str:
@@ -65,7 +65,7 @@ async def test_a_turn_adds_the_same_rows_however_many_there_were(store: SqliteSt
 async def test_a_thousand_turns_are_collected_children_first_and_after_an_interruption(
     store: SqliteStore,
 ) -> None:
-    """B089: what is told to be removed is gone, and no row of it is left."""
+    """What is told to be removed is gone, and no row of it is left."""
     built = Built()
     for turn in range(TURNS // (CHILDREN + 1)):
         built.call(f"c{turn}", f"r{turn}")

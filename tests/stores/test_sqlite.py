@@ -261,7 +261,7 @@ asyncio.run(main(*sys.argv[1:]))
 async def test_eight_processes_opening_twenty_fresh_files_at_once_lose_nothing(
     tmp_path: Path,
 ) -> None:
-    """B085: 1,600 entries, and nobody finds a table there already or the database locked."""
+    """1,600 entries, and nobody finds a table there already or the database locked."""
     processes = [program(OPENING, tmp_path, number) for number in range(8)]
     for process in processes:
         assert process.stdin is not None

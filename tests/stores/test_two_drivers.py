@@ -112,7 +112,7 @@ async def lines_of(store: Store) -> tuple[bytes, ...]:
 
 
 async def test_a_stale_list_of_pending_calls_executes_nothing(pair: Pair) -> None:
-    """B016: who saw a call pending, and lost the session to one that answered it, runs nothing."""
+    """Who saw a call pending, and lost the session to one that answered it, runs nothing."""
     stale, owner = Worker(pair.first, Holds()), Worker(pair.second)
     async with stale.agent.session("chat") as seen:
         assert (await seen.send("Charge my card.")).status == "input_required"
@@ -128,7 +128,7 @@ async def test_a_stale_list_of_pending_calls_executes_nothing(pair: Pair) -> Non
 
 
 async def test_the_writer_that_was_displaced_writes_nothing_more(pair: Pair) -> None:
-    """B082: of two writers of one run, one is refused by name, and the transcript stays one."""
+    """Of two writers of one run, one is refused by name, and the transcript stays one."""
     first, second = Worker(pair.first), Worker(pair.second)
     async with first.agent.session("chat") as chat:
         await chat.send("Charge my card.")

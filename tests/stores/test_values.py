@@ -1,4 +1,4 @@
-"""Values that stores are known to lose, through an agent, its log and back (B087)."""
+"""Values that stores are known to lose, through an agent, its log and back."""
 
 from __future__ import annotations
 

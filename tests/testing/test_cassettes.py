@@ -112,7 +112,7 @@ async def test_bytes_that_are_no_text_are_kept_exactly(tmp_path: Path) -> None:
     assert kept.body == ""
 
 
-async def test_streamed_and_whole_answers_count_the_same(tmp_path: Path) -> None:  # B108
+async def test_streamed_and_whole_answers_count_the_same(tmp_path: Path) -> None:
     path = tmp_path / "both.jsonl"
     async with LoopbackServer(ScriptedModel(lambda number: "Hello there.")) as server:
         model = OpenResponses(server.base_url)

@@ -84,7 +84,11 @@ class _Demo:
 
     async def _started(self) -> asyncio.subprocess.Process:
         command = [sys.executable, "-m", "perdure.cli.demo_clerk", self._url, str(self._ledger)]
-        process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdout=asyncio.subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C is for the demo alone, which ends the process
+        )
         self._process = process
         self._page.line("start", f"process {process.pid}", f'agent.run(..., run_id="{RUN_ID}")')
         return process

@@ -258,7 +258,9 @@ class Runs:
         """
         return await ballot_of(self._opened(), Target(run_id, call_id, session))
 
-    async def evidence(self, run_id: str, call_id: str, *, session: str = "") -> str:
+    async def evidence(
+        self, run_id: str, call_id: str, *, session: str = "", hold: str = ""
+    ) -> str:
         """The decision about a call as JSON text: policy, keys, votes, tally and arguments.
 
         `perdure.ballots.check_evidence` counts it again, without a store.
@@ -267,12 +269,14 @@ class Runs:
             run_id: The run.
             call_id: The call.
             session: For a call of a sub-agent: its session.
+            hold: Of a call that was held more than once, the entry of the hold; the last one
+                unless given.
 
         Raises:
             NoRun: There is no such run.
             NotHeld: No votes have decided about the call.
         """
-        return await evidence_of(self._opened(), Target(run_id, call_id, session))
+        return await evidence_of(self._opened(), Target(run_id, call_id, session), hold)
 
     async def resolve(
         self,

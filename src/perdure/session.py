@@ -152,7 +152,12 @@ class Session(Generic[OutputT]):
             raise ConfigError(f"{self._name!r} is the id of a run; a session needs another name")
         recording.keep_lease(max_stall=agent.max_stall)
         self._take_up(recording, tools)
-        await self._take_messages(recording)
+        try:
+            await self._take_messages(recording)
+        except BaseException:  # whoever could not enter does not leave, and keeps no lease
+            self._recording = None
+            await recording.close()
+            raise
 
     async def _take_votes(self) -> None:
         """Take up what people said of calls that wait for their votes."""

@@ -588,6 +588,11 @@ async def test_an_approval_that_escalates_asks_others_anew() -> None:
     await runs.approve(RUN, CALL, by="cy", signature=second.sign(key("cy"), "cy"))
     assert (await agent.run("go", run_id=RUN)).status == "done"
     assert world.count(CALL) == 1
+    before = read_evidence(await runs.evidence(RUN, CALL, hold=first.subject.hold))
+    assert check_evidence(before, keys=PUBLIC).outcome == "expired"
+    assert check_evidence(read_evidence(await runs.evidence(RUN, CALL))).outcome == "approved"
+    with pytest.raises(NotHeld):
+        await runs.evidence(RUN, CALL, hold="sha256:nothing")
 
 
 async def test_the_last_of_those_it_escalates_to_can_let_it_expire() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perdure import Agent, Approval, Runs, answer_with, approve, deny, outcome_unknown
+from perdure.ballots import Verifier
 from perdure.durable import read_run
 from perdure.errors import ConfigError, InputRequired, NeedsApproval, NoRun, VoteRefused
 from perdure.log import Filters
@@ -88,6 +89,24 @@ async def test_whoever_holds_a_conversation_may_end_the_call() -> None:
             await Runs(store).deny(CHAT, CALL, by="an operator")
         assert (await chat.resume(deny(CALL, by="human"))).status == "done"
         assert world.fired == []
+
+
+async def test_a_conversation_that_cannot_be_entered_is_free_for_the_next() -> None:
+    store, world = MemoryStore(), World()
+    agent = agent_of(world, store=store)
+    async with agent.session(CHAT) as chat:
+        await chat.send("go")
+    await cast(store, "ann", "bo")
+
+    def down(name: str) -> Verifier | None:
+        raise OSError("the key server is down")
+
+    blind = Agent(agent.model, store=store, approvers=down)
+    with pytest.raises(ConfigError, match="could not be had"):
+        async with blind.session(CHAT):
+            pass
+    async with agent_of(world, store=store).session(CHAT) as chat:
+        assert (await chat.continue_()).status == "done"
 
 
 async def test_an_approval_that_expired_is_told_when_the_conversation_goes_on() -> None:

@@ -173,11 +173,14 @@ def gate_arguments(pending: PendingCall, gate: HeldGate) -> str:
 @click.argument("call")
 @store_option
 @session_option
-def export(*, run: str, call: str, url: str, session: str) -> int:
+@click.option(
+    "--hold", default="", metavar="ID", help="Of a call that was held more than once: which hold."
+)
+def export(*, run: str, call: str, url: str, session: str, hold: str) -> int:
     """Print the evidence of how CALL of RUN was decided: policy, keys, votes, tally."""
 
     async def exported(desk: Desk) -> int:
-        sys.stdout.write(await desk.runs.evidence(run, call, session=session) + "\n")
+        sys.stdout.write(await desk.runs.evidence(run, call, session=session, hold=hold) + "\n")
         return 0
 
     return with_runs(url, exported)

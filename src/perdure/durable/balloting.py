@@ -173,14 +173,19 @@ async def ballot_of(store: Store, target: Target) -> Ballot:
     )
 
 
-async def evidence_of(store: Store, target: Target) -> str:
+async def evidence_of(store: Store, target: Target, hold: str = "") -> str:
     """The decision about a call with all that it rests on, as JSON text.
+
+    Args:
+        store: Where the run is.
+        target: The call.
+        hold: The hold it is about, by its entry; the last one unless given.
 
     Raises:
         NoRun: There is no such run.
         NotHeld: Nothing was decided by votes.
     """
-    session, call, gate = await _gate(store, target, over=True)
+    session, call, gate = await _gate(store, target, over=True, hold=hold)
     if call is None or gate is None or gate.tally is None:
         raise NotHeld(target.run_id, target.call_id, "no votes have decided about it")
     tally = gate.tally
@@ -225,9 +230,9 @@ def _arguments(call: Call, gate: HeldGate) -> str:
 
 
 async def _gate(
-    store: Store, target: Target, *, over: bool = False
+    store: Store, target: Target, *, over: bool = False, hold: str = ""
 ) -> tuple[Session, Call | None, HeldGate | None]:
-    """The call and its gate: the one it waits at, or with `over` the last it had."""
+    """The call and its gate: that of a hold, the last with `over`, else the one it waits at."""
     root = await _root(store, target.run_id)
     closed = (await read_run(store, root)).view().closed
     if closed is not None and not over:
@@ -242,6 +247,10 @@ async def _gate(
     call = view.calls.named(target.call_id)
     if call is None:
         return session, None, None
+    if hold:
+        named = view.approvals.at(hold)
+        about = named is not None and named.hold.target == call.entry
+        return session, call, named if about else None
     gate = view.approvals.of(call.entry) if over else view.approvals.waiting(call)
     return session, call, gate
 

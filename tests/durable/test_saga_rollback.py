@@ -184,6 +184,29 @@ async def test_of_a_run_that_is_no_saga_the_model_reads_it() -> None:
     assert "Error: the card was refused" in str(result.items)
 
 
+async def test_a_call_that_a_tool_made_and_of_which_somebody_told_is_undone() -> None:
+    store, bank = MemoryStore(), Bank()
+
+    @tool(effect="idempotent")
+    async def trip() -> str:
+        await invoke("pay", {"for": "flight"})
+        await invoke("pay", {"for": "hotel"})
+        return "booked"
+
+    tools = (trip, Payment(bank=bank), failing(bank))
+    await run(saga(store, [call("trip"), call("ship"), "never"], *tools))
+    bank.undone.clear()
+    cut = await cut_behind(store, "perdure:step start", "custom")
+    agent = saga(cut, [call("trip"), call("ship"), "never"], *tools)
+    assert (await run(agent)).status == "halted"
+    await Runs(cut).resolve(RUN, "call_t0_1", step="perdure:invoke/pay/1", value="it did")
+    assert (await run(agent)).status == "rolled_back"
+    assert [(one.arguments, one.text) for one in bank.undone] == [
+        ('{"for":"hotel"}', "pay did it"),
+        ('{"for":"flight"}', "it did"),
+    ]
+
+
 async def test_a_call_that_a_tool_made_and_of_which_nobody_knows_is_settled_by_hand() -> None:
     store, bank = MemoryStore(), Bank()
 

@@ -15,7 +15,7 @@ import msgspec
 
 from perdure.durable.callwork import INVOKED
 from perdure.durable.reconciling import NEVER_RAN
-from perdure.durable.sagas.tree import Branch, calls_of
+from perdure.durable.sagas.tree import Branch, calls_of, nested_call
 from perdure.log import Call, View
 from perdure.log.context import item_of
 from perdure.log.entries import ItemEntry, LinkEntry, StepEntry
@@ -205,20 +205,21 @@ def _of_steps(branch: Branch, view: View, call: Call) -> Iterator[Undo]:
         if name.startswith(INVOKED) and (last := step.end or step.start) and not last.error
     ]
     for _, last in sorted(told, key=lambda one: one[0], reverse=True):
-        yield _of_step(branch, call, last)
+        yield _of_step(branch, view, call, last)
 
 
-def _of_step(branch: Branch, call: Call, end: StepEntry) -> Undo:
+def _of_step(branch: Branch, view: View, call: Call, end: StepEntry) -> Undo:
     name = end.name.removeprefix(INVOKED).rpartition("/")[0]
     tool = branch.tools.get(name)
     verdict, reason = _undone_by(tool)
+    arguments = end.arguments or _asked(view, call, end)
     if end.phase == "start":
         verdict, reason = "unknown", "it may have run, and what it gave is not known"
     elif end.effect == "none":
         verdict, reason = "skip", ""
     elif tool is not None and is_subsession(tool):
         verdict, reason = "skip", "its agent's work is undone"
-    elif verdict == "compensate" and not end.arguments:
+    elif verdict == "compensate" and not arguments:
         verdict, reason = "uncompensated", "nobody recorded its arguments"
     return Undo(
         verdict=verdict,
@@ -228,10 +229,29 @@ def _of_step(branch: Branch, call: Call, end: StepEntry) -> Undo:
         name=name,
         step=end.name,
         tool=tool,
-        arguments=end.arguments,
+        arguments=arguments,
         output=_step_output(end),
         key=f"{call.key}/{end.name}/{KEY}",
     )
+
+
+def _asked(view: View, call: Call, end: StepEntry) -> str:
+    """The arguments of a call that a tool made, where somebody has said what it gave.
+
+    What was decided to be passed stands between the start of its step and that of the next call of
+    the same tool; where two stand there, nobody can tell.
+    """
+    tool = end.name.removeprefix(INVOKED).rpartition("/")[0]
+    found: list[str] = []
+    inside = False
+    for entry in view.path:
+        if isinstance(entry, StepEntry) and entry.target == call.entry and entry.phase == "start":
+            alike = entry.name.startswith(f"{INVOKED}{tool}/")
+            inside = entry.name == end.name if alike else inside
+        told = nested_call(entry) if inside else {}
+        if told.get("parent") == call.call_id and told.get("name") == tool and "arguments" in told:
+            found.append(str(told["arguments"]))
+    return found[-1] if len(set(found)) == 1 else ""
 
 
 def _step_output(end: StepEntry) -> str | tuple[Part, ...]:

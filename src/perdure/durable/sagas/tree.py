@@ -12,7 +12,7 @@ from perdure.durable.cancelling import tree_of
 from perdure.durable.driven import Driven, SubAgent
 from perdure.durable.state import read_run
 from perdure.log import Call, Header, Recording, Session, Store, View
-from perdure.log.entries import CustomEntry, Json
+from perdure.log.entries import AnyEntry, CustomEntry, Json
 from perdure.tools import ToolSet, unwrap
 
 NESTED = "perdure:nested_call"
@@ -96,14 +96,17 @@ def _maker(branch: Branch, call_id: str) -> tuple[str, str]:
         if call is not None:
             return call.call.name, call_id
         for entry in view.path:
-            data = _nested(entry) if isinstance(entry, CustomEntry) else {}
+            data = nested_call(entry)
             if data.get("call_id") == call_id and data.get("phase") == "start":
                 return str(data.get("name")), _maker(branch, str(data.get("parent")))[1]
     return "", call_id
 
 
-def _nested(entry: CustomEntry) -> Json:
-    found: object = msgspec.json.decode(entry.data) if entry.ns == NESTED else None
+def nested_call(entry: AnyEntry) -> Json:
+    """What an entry tells of a call that a tool makes; empty if it is of something else."""
+    if not isinstance(entry, CustomEntry) or entry.ns != NESTED:
+        return {}
+    found: object = msgspec.json.decode(entry.data)
     return cast("Json", found) if isinstance(found, dict) else {}
 
 

@@ -19,6 +19,7 @@ from perdure import (
     Runs,
     Settings,
     ToolDecision,
+    events_of,
     invoke,
     recover,
     tool,
@@ -428,3 +429,32 @@ async def test_runs_are_listed_with_what_they_spent() -> None:
     listed = await Runs(store).list(spend=True)
     assert [one.spend and one.spend.tokens.total for one in listed] == [2 * A_TURN, 3 * A_TURN]
     assert [one.spend for one in await Runs(store).list()] == [None, None]
+
+
+async def test_prices_are_those_of_whoever_calls() -> None:
+    kids = Counting(looks(9))
+    kid = Agent(
+        kids,
+        name="kid",
+        description="Looks.",
+        tools=[look],
+        settings=SHORT,
+        budget=Budget(cost="0.6"),
+    )
+    lead = Counting([call("kid", {"task": "look"}), ANSWER])
+    agent = Agent(lead, tools=[kid.as_tool()], settings=SHORT, store=MemoryStore())
+    result = await agent.run("Go.", run_id="r", budget=Budget(cost="100", prices=RATES))
+    assert result.status == "done"
+    assert 1 < kids.requests < 10
+    assert Decimal("0.001") * kids.told <= Decimal("0.6")
+    assert result.spend.usd == Decimal("0.001") * (kids.told + lead.told)
+
+
+async def test_the_end_of_a_recorded_drive_tells_its_spend() -> None:
+    store = MemoryStore()
+    agent = looking(Counting(looks(2), in_turn("silent")), store)
+    async with agent.stream("Look.", run_id="r") as stream:
+        ends = [event.spend async for event in stream.events() if isinstance(event, RunEnd)]
+    recorded = events_of(await Runs(store).record("r"))
+    assert [one.spend for one in recorded if isinstance(one, RunEnd)] == ends
+    assert [one.requests for one in ends] == [3]

@@ -126,6 +126,7 @@ class Projection:
             self._in_drive(drive, entry)
 
     def _in_drive(self, drive: ToldDrive, entry: AnyEntry) -> None:
+        drive.spend.apply(entry, self._view.folding.settings.current.model)
         match entry:
             case ItemEntry():
                 self._item(drive, entry)

@@ -13,6 +13,7 @@ from perdure.durable.events_batch import Place, ReplayedBatch
 from perdure.durable.events_read import retry_of
 from perdure.log import Call
 from perdure.log.entries import DecisionEntry, Json
+from perdure.log.spend import SpendFold
 from perdure.loop import (
     Answer,
     Event,
@@ -67,6 +68,8 @@ class ToldDrive:
         self.decided: dict[str, DecisionEntry] = {}
         """What was decided about calls that waited and do not run."""
         self.batch: ReplayedBatch | None = None
+        self.spend = SpendFold()
+        """What its requests took, and its sub-agents as far as that is carried."""
         self._emit = emit
         self._asked = 0
         self._usage: Usage = NO_USAGE
@@ -104,6 +107,7 @@ class ToldDrive:
                 withheld=self._withheld,
                 turns=self._asked,
                 usage=self._usage,
+                spend=self.spend.spend(),
                 replayed=True,
             )
         )

@@ -87,7 +87,7 @@ class Budget:
         )
 
     def account(self, parent: Account | None, *, spent: Spent, clock: Clock) -> Account:
-        """An account with its limits.
+        """An account with its limits. Prices that it leaves open are its parent's.
 
         Raises:
             ConfigError: It limits money, has no prices, and genai-prices is not installed.
@@ -96,13 +96,13 @@ class Budget:
             parent,
             tokens=self.tokens,
             usd=cast("Decimal | None", self.cost),
-            price=self._price(clock),
+            price=self._price(clock, inherited=parent is not None and parent.price is not None),
             spent=spent,
             output=self.output,
         )
 
-    def _price(self, clock: Clock) -> PriceOf | None:
-        if self.prices is None and self.cost is None:
+    def _price(self, clock: Clock, *, inherited: bool) -> PriceOf | None:
+        if self.prices is None and (self.cost is None or inherited):
             return None
         if self.prices is None:
             known = KnownPrices()

@@ -7,12 +7,21 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Generic, Self, TypeVar, cast, overload
-
-import msgspec
+from typing import TYPE_CHECKING, Generic, Self, TypeVar, overload
 
 from perdure import background
 from perdure.clock import Clock, Ids, RandomIds, SystemClock
+from perdure.definition import (
+    DEFAULT_MAX_TURNS,
+    check_approvals,
+    check_budget,
+    check_env,
+    check_instructions,
+    check_members,
+    planned,
+    resolved,
+)
+from perdure.driving import charged, recorded, with_sealed_reasoning
 from perdure.errors import ConfigError
 from perdure.loop import (
     DEFAULT_GRACE,
@@ -44,12 +53,10 @@ from perdure.loop import (
     visible_to_model,
 )
 from perdure.loop.account import NOTHING, Account, Spent
-from perdure.loop.config import NO_LIMITS
 from perdure.loop.context import identified
 from perdure.loop.model import check as check_model
-from perdure.models import Resolved, resolve
-from perdure.models.capabilities import of_client, of_scheme
-from perdure.output import Output, Plan, plan_of
+from perdure.models import Resolved
+from perdure.output import Output, Plan
 from perdure.output.contract import OutputT
 from perdure.prompts import Input, prompt_items
 from perdure.result import RunResult, read_result, result_of_run
@@ -61,12 +68,11 @@ from perdure.tools import (
     KeySource,
     Tool,
     ToolSet,
-    approval_of,
     as_tool,
     check_transactional,
 )
-from perdure.tools.approval import as_approval, as_key_source, check_approval
-from perdure.wire import ABSENT, Item, Request
+from perdure.tools.approval import as_approval, as_key_source
+from perdure.wire import Item, Request
 
 if TYPE_CHECKING:
     from perdure.durable import OnReminder
@@ -79,11 +85,6 @@ NewT = TypeVar("NewT")
 
 Instructions = str | Callable[[], str] | Callable[[], Awaitable[str]]
 """What the model is told first; a function is asked once for each drive."""
-
-DEFAULT_MAX_TURNS = 50
-"""How many turns a run may take, unless its agent says otherwise."""
-
-SEALED_REASONING = "reasoning.encrypted_content"
 
 PROCESS_STORE = "memory:sessions"
 """Where the named sessions of agents without a store are."""
@@ -186,27 +187,16 @@ class Agent(Generic[OutputT]):
     )
 
     def __post_init__(self) -> None:
-        for name, expected in _EXPECTED.items():
-            value: object = getattr(self, name)
-            if not isinstance(value, expected):
-                raise ConfigError(f"Agent({name}=...) got {value!r}")
-        for name in ("lease", "max_stall"):
-            seconds: float = getattr(self, name)
-            if not seconds > 0:
-                raise ConfigError(
-                    f"Agent({name}=...) is a positive number of seconds, got {seconds}"
-                )
-        instructions: object = self.instructions
-        if not (isinstance(instructions, str) or callable(instructions)):
-            raise ConfigError(f"Agent(instructions=...) got {instructions!r}")
-        self._check_env()
-        self._check_budget()
+        check_members(self)
+        check_instructions(self.instructions)
+        check_env(self.env)
+        check_budget(self.budget, max_turns=self.max_turns, max_seconds=self.max_seconds)
         tools: list[Tool] = [as_tool(thing) for thing in self.tools]
         by_name: list[Tool] = sorted(tools, key=lambda tool: tool.name)
         object.__setattr__(self, "_tools", tuple(ToolSet(by_name)))
         object.__setattr__(self, "_keys", as_key_source(self.approvers))
         self._check_approvals(self._tools)
-        object.__setattr__(self, "_resolved", self._resolve())
+        object.__setattr__(self, "_resolved", resolved(self.model, self.model_name))
         object.__setattr__(self, "_plan", self._planned())
         self._config("")
 
@@ -463,11 +453,11 @@ class Agent(Generic[OutputT]):
         """
         await check_model(self._resolved.model)
         config = self._config(await self._instructions())
-        config = self._charged(config, account or self.account(), limits)
+        config = charged(config, account or self.account(), limits)
         known = recording.session.header.principal if recording is not None else ""
         config = identified(config, known or principal)
         if recording is not None:
-            config = _recorded(config, recording)
+            config = recorded(config, recording)
             if config.account is not None and config.account.is_limited:
                 recording.recorder.spend.reserves = True
             recording.recorder.limits = self.own_limits
@@ -592,22 +582,6 @@ class Agent(Generic[OutputT]):
 
         return RunStream(start, plan=self._plan, events=events)
 
-    def _charged(self, config: Config, account: Account, limits: Limits | None) -> Config:
-        """A config whose requests are charged to an account.
-
-        Raises:
-            ConfigError: Money is limited, and nobody knows what the model costs.
-        """
-        account.check(config.model_name or config.settings.model or "")
-        left = limits or NO_LIMITS
-        seconds = config.max_seconds if left.seconds is None else left.seconds
-        if seconds is not None:
-            clock = self.clock
-            account.end_at(
-                clock, clock.monotonic() + seconds, seconds=config.max_seconds or seconds
-            )
-        return dataclasses.replace(config, account=account, left=left)
-
     async def _begin(
         self,
         items: tuple[Item | Hidden, ...],
@@ -628,17 +602,6 @@ class Agent(Generic[OutputT]):
         said = self.instructions()
         return await said if inspect.isawaitable(said) else said
 
-    def _check_budget(self) -> None:
-        budget = self.budget
-        if budget is None:
-            return
-        if not hasattr(budget, "account"):
-            raise ConfigError(f"Agent(budget=...) is a perdure.Budget, got {budget!r}")
-        if budget.turns is not None and self.max_turns not in (None, DEFAULT_MAX_TURNS):
-            raise ConfigError("give max_turns or Budget(turns=...), not both")
-        if budget.seconds is not None and self.max_seconds is not None:
-            raise ConfigError("give max_seconds or Budget(seconds=...), not both")
-
     def _budgeted(self, budget: Budget | None) -> Self:
         """This agent for a run that has a budget of its own."""
         if budget is None:
@@ -650,35 +613,13 @@ class Agent(Generic[OutputT]):
         object.__setattr__(made, "_run_budget", budget)
         return made
 
-    def _check_env(self) -> None:
-        if self.env is not None and not callable(self.env):
-            from perdure.log.environment import checked
-
-            checked(self.env)
-
     def _check_approvals(self, tools: Iterable[Tool]) -> None:
-        for tool in tools:
-            approval = approval_of(tool)
-            if approval is None:
-                continue
-            check_approval(approval, tool.name, self._keys)
-            if self.on_reminder is None and any(one.reminders for one in approval.levels):
-                raise ConfigError(
-                    f"tool {tool.name!r} wants people to be reminded, and nobody does; "
-                    "give Agent(on_reminder=...)"
-                )
+        check_approvals(tools, self._keys, reminds=self.on_reminder is not None)
 
     @property
     def key_source(self) -> KeySource | None:
         """Says with what the signatures of approvers are checked; None if nobody does."""
         return self._keys
-
-    def _resolve(self) -> Resolved:
-        if isinstance(self.model, str):
-            return resolve(self.model)
-        if not hasattr(self.model, "stream"):
-            raise ConfigError(f"a model is a string or has a stream method, got {self.model!r}")
-        return Resolved(self.model, self.model_name)
 
     def correction(self, items: Items) -> Item | None:
         """What the model is told of an answer that a transcript ends with and that does not fit."""
@@ -690,15 +631,8 @@ class Agent(Generic[OutputT]):
         return self._plan
 
     def _planned(self) -> Plan[OutputT] | None:
-        if self.output is None or self.output is str:
-            return None
-        name = self.model_name or self._resolved.name
-        if isinstance(self.model, str):
-            can = of_scheme(self.model.partition(":")[0], name)
-        else:
-            can = of_client(self._resolved.model, name)
         has_tools = bool(self.tools) or self.tool_provider is not None
-        return cast("Plan[OutputT]", plan_of(self.output, can, has_tools=has_tools))
+        return planned(self.output, self.model, self._resolved, has_tools=has_tools)
 
     def _config(self, instructions: str) -> Config:
         config = self._untyped_config(instructions)
@@ -707,10 +641,10 @@ class Agent(Generic[OutputT]):
     def _untyped_config(self, instructions: str) -> Config:
         return Config(
             model=self._resolved.model,
-            model_name=self.model_name or self._resolved.name,
+            model_name=self._resolved.name,
             instructions=instructions,
             tools=self._tools,
-            settings=_with_sealed_reasoning(self.settings),
+            settings=with_sealed_reasoning(self.settings),
             max_turns=self.limits.turns,
             max_seconds=self.limits.seconds,
             max_parallel=self.max_parallel,
@@ -729,59 +663,6 @@ class Agent(Generic[OutputT]):
         )
 
 
-def _recorded(config: Config, recording: Recording) -> Config:
-    """A config whose tools' records and questions go into the log too."""
-    from perdure.durable.steps import nested_step
-
-    asks = config.elicitor
-    recording.recorder.deployment = config.deployment
-    recording.recorder.principal = config.principal
-    return dataclasses.replace(
-        config,
-        recorder=config.recorder or recording.write_record,
-        elicitor=recording.elicitor(asks) if asks is not None else None,
-        on_unknown="halt" if recording.halts else "tell",
-        on_failure="trip" if recording.session.header.is_saga else "tell",
-        on_late=recording.on_late,
-        memo=nested_step,
-        gates=recording.standing,
-        fence=recording.lease.fence.nonce,
-    )
-
-
 def _refuse_saga(*, saga: bool) -> None:
     if saga:
         raise ConfigError("a saga survives its process: give it a run_id=..., and a store")
-
-
-def _with_sealed_reasoning(settings: Settings | Request) -> Request:
-    """Settings that ask for thoughts in the sealed form in which they can be sent back.
-
-    No server holds the conversation, so what a model thought has to travel with it (DESIGN 5).
-    Settings that say what to include stay as they are.
-    """
-    if isinstance(settings, Settings):
-        settings = settings.request()
-    if settings.include is not ABSENT:
-        return settings
-    return msgspec.structs.replace(settings, include=(SEALED_REASONING,))
-
-
-_EXPECTED: dict[str, tuple[type, ...]] = {
-    "name": (str,),
-    "identity": (str,),
-    "model_name": (str,),
-    "description": (str,),
-    "tools": (list, tuple),
-    "settings": (Settings, Request),
-    "max_turns": (int, type(None)),
-    "max_seconds": (int, float, type(None)),
-    "max_parallel": (int,),
-    "middleware": (list, tuple),
-    "retry": (Retry,),
-    "grace": (int, float),
-    "wind_down": (int, float),
-    "lease": (int, float),
-    "max_stall": (int, float),
-}
-"""What is wrong before anything happens is said before anything happens."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from perdure.agent import DEFAULT_MAX_TURNS, Agent
+from perdure.agent import Agent
 from perdure.cli.problems import Unusable
 from perdure.cli.toolfiles import load_tools
+from perdure.definition import DEFAULT_MAX_TURNS
 from perdure.loop.model import check
 from perdure.models import resolve, schemes
 

@@ -30,6 +30,7 @@ from perdure.compose.spec import AnyInput, Context, OnRunEnd, Spec, TurnEnds, Tu
 from perdure.compose.state import ConversationState
 from perdure.compose.stops import StopCondition, conditions_of
 from perdure.compose.turns import Dynamic, TurnContext
+from perdure.driving import SEALED_REASONING
 from perdure.errors import ConfigError
 from perdure.loop import (
     DEFAULT_GRACE,
@@ -51,7 +52,6 @@ DEFAULT_ATTEMPTS = 3
 DEFAULT_BACKGROUND = 16
 """How many background tasks of a run work at once."""
 
-SEALED_REASONING = "reasoning.encrypted_content"
 
 Client: TypeAlias = str | Model | Callable[[TurnContext], object]
 """A model string, a model, or a function of the turn that gives a model string."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import subprocess
 import sys
@@ -10,12 +11,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given, strategies as st
 
 from perdure.ballots import (
     BadEvidence,
     BadKey,
     Evidence,
     Policy,
+    Vote,
     check_evidence,
     count,
     read_evidence,
@@ -29,6 +32,8 @@ from tests.ballots.people import (
     key,
     keys,
     signed,
+    turned,
+    word,
 )
 
 VOTES = (
@@ -134,9 +139,125 @@ def test_the_keys_of_whoever_checks_decide() -> None:
         check_evidence(evidence(), keys={"ann": "no key"})
 
 
+def test_keys_without_a_policy_leave_a_fault() -> None:
+    checked = check_evidence(evidence(), keys=evidence().keys)
+    assert not checked.ok
+    assert "that 2 had to approve is its own word" in checked.faults[0]
+
+
+def test_what_nobody_but_the_evidence_says_is_told() -> None:
+    assert check_evidence(evidence()).trusted == ("keys", "policy", "due")
+    assert check_evidence(evidence(), policy=TWO_OF_THREE).trusted == ("keys", "due")
+    with_due = dataclasses.replace(TWO_OF_THREE, due=5)
+    checked = check_evidence(evidence(), keys=evidence().keys, policy=with_due)
+    assert (checked.trusted, checked.ok) == ((), False)
+
+
+@pytest.mark.parametrize("asked", [TWO_OF_THREE, None])
+def test_words_do_not_stand_for_signatures_where_the_keys_are_given(asked: Policy | None) -> None:
+    policy = Policy(need=1, approvers=NAMES)
+    votes = (word(1, "ann"),)
+    forged = dataclasses.replace(
+        evidence(), policy=policy, votes=votes, tally=count(policy, SUBJECT, votes, {})
+    )
+    assert check_evidence(forged).ok
+    assert not check_evidence(forged, keys=evidence().keys, policy=asked).ok
+    assert check_evidence(forged, keys=evidence().keys, policy=policy).ok
+
+
+def test_approvers_whose_keys_nobody_gave_are_a_fault() -> None:
+    two = {name: key(name).public for name in ("ann", "bo")}
+    faults = check_evidence(evidence(), keys=two).faults
+    assert any("others than those of the keys: cy" in fault for fault in faults)
+
+
+class Odd:
+    """A verifier whose answer is no bool."""
+
+    alg = "ed25519"
+
+    def __init__(self, name: str, answer: Callable[[], object]) -> None:
+        self.key_ids = (name,)
+        self.answer = answer
+
+    def verify(self, message: bytes, signature: bytes) -> bool:
+        return self.answer()  # type: ignore[return-value]  # pyright: ignore[reportReturnType]
+
+
+async def no() -> bool:
+    return False
+
+
+@pytest.mark.parametrize("answer", [no, lambda: 1, lambda: None, lambda: "no", lambda: [0]])
+def test_a_verifier_that_does_not_say_true_or_false_verifies_nothing(
+    answer: Callable[[], object],
+) -> None:
+    odd = {name: Odd(name, answer) for name in NAMES}
+    with pytest.raises(BadKey, match="not True or False"):
+        count(TWO_OF_THREE, SUBJECT, VOTES, odd)
+    checked = check_evidence(evidence(), keys=odd, policy=TWO_OF_THREE)
+    assert (checked.ok, checked.outcome) == (False, "pending")
+
+
+FORGED_POLICIES = st.builds(
+    Policy,
+    need=st.integers(0, 3),
+    approvers=st.lists(st.sampled_from((*NAMES, "mallory")), unique=True).map(tuple),
+    signed=st.booleans(),
+    due=st.sampled_from((None, 0, 100)),
+)
+
+FORGED_VOTES = st.lists(
+    st.one_of(
+        st.sampled_from(VOTES),
+        st.builds(word, st.integers(10, 12), st.sampled_from(NAMES), approves=st.booleans()),
+        st.builds(signed, st.integers(20, 22), st.sampled_from(NAMES), by=st.just("mallory")),
+        st.sampled_from(VOTES).map(turned),
+    ),
+    unique_by=lambda vote: vote.id,
+).map(tuple)
+
+
+@given(
+    policy=st.one_of(st.just(TWO_OF_THREE), FORGED_POLICIES),
+    votes=FORGED_VOTES,
+    arguments=st.sampled_from((ARGUMENTS, '{"cents":9}')),
+    keys_of=st.sampled_from(("ann", "mallory")),
+    now=st.sampled_from((None, 10**9)),
+)
+def test_several_changes_at_once_pass_for_no_decision_that_was_not_made(
+    policy: Policy,
+    votes: tuple[Vote, ...],
+    arguments: str,
+    keys_of: str,
+    now: int | None,
+) -> None:
+    """Whoever forges makes the whole consistent; two approved it, and nobody else decided."""
+    digest = hashlib.sha256(arguments.encode()).hexdigest()
+    subject = dataclasses.replace(SUBJECT, digest=digest)
+    shown = {**keys(), "ann": keys(keys_of).popitem()[1], "mallory": keys("mallory")["mallory"]}
+    forged = Evidence(
+        subject=subject,
+        arguments=arguments,
+        policy=policy,
+        keys={name: one.key_ids[0] for name, one in shown.items()},
+        votes=votes,
+        tally=count(policy, subject, votes, shown, now=now),
+    )
+    checked = check_evidence(
+        read_evidence(write_evidence(forged)), keys=evidence().keys, policy=TWO_OF_THREE
+    )
+    if checked.ok and checked.outcome != "pending":
+        assert (arguments, checked.outcome) == (ARGUMENTS, "approved")
+        assert forged.tally.approved_by in {("ann", "cy"), ("cy", "ann")}
+
+
 def test_the_policy_that_there_has_to_be() -> None:
     assert not check_evidence(evidence(), policy=Policy(need=1, approvers=NAMES, signed=True)).ok
-    assert check_evidence(evidence(), policy=dataclasses.replace(TWO_OF_THREE, due=5)).ok
+    assert not check_evidence(evidence(), policy=dataclasses.replace(TWO_OF_THREE, due=5)).ok
+    due = dataclasses.replace(evidence(), policy=dataclasses.replace(TWO_OF_THREE, due=5))
+    assert check_evidence(due, policy=TWO_OF_THREE).ok
+    assert check_evidence(due, policy=due.policy).ok
 
 
 def test_an_expiry_is_checked_too() -> None:
@@ -146,6 +267,18 @@ def test_an_expiry_is_checked_too() -> None:
     expired = dataclasses.replace(evidence(), policy=policy, votes=votes, tally=tally)
     checked = check_evidence(read_evidence(write_evidence(expired)))
     assert (checked.ok, checked.outcome) == (True, "expired")
+    known = {name: key(name).public for name in NAMES}
+    assert check_evidence(expired, keys=known, policy=policy).ok
+
+
+def test_an_expiry_that_only_the_evidence_knows_of_is_a_fault() -> None:
+    policy = dataclasses.replace(TWO_OF_THREE, due=1)
+    votes = VOTES[1:2]  # cy's is left out
+    tally = count(policy, SUBJECT, votes, keys(), now=1)
+    forged = dataclasses.replace(evidence(), policy=policy, votes=votes, tally=tally)
+    checked = check_evidence(forged, keys=evidence().keys, policy=TWO_OF_THREE)
+    assert (checked.outcome, len(checked.faults)) == ("expired", 1)
+    assert "that it expired is its own word" in checked.faults[0]
 
 
 def test_the_verifier_loads_nothing_of_perdure_but_itself() -> None:

@@ -170,7 +170,9 @@ def test_what_waits_is_listed_for_programs_and_with_the_commands_that_vote() -> 
     ("options", "code"),
     [
         (["--need", "1"], 1),
-        (["--key", "ann=KEY"], 1),
+        (["--key", "ann=KEY", "--need", "2"], 1),
+        (["--key", "ann=KEY"], 2),
+        (["--due", "5"], 1),
         (["--key", "ann"], 2),
         (["--key", "ann=no key"], 2),
     ],

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from collections.abc import Coroutine
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -88,6 +89,46 @@ async def test_a_word_of_anybody_with_a_name_opens_the_simplest_gate() -> None:
     assert world.count(CALL) == 1
     tally = await tally_of(store)
     assert (tally.outcome, tally.approved_by, tally.signed) == ("approved", ("somebody",), False)
+
+
+async def ask_a_service() -> bool:
+    return False
+
+
+class Distant:
+    """Verifies with a service, and so too late."""
+
+    alg = "ed25519"
+
+    def __init__(self, name: str) -> None:
+        self.key_ids = (name,)
+
+    async def verify(self, message: bytes, signature: bytes) -> bool:
+        return await ask_a_service()
+
+
+class Late(Distant):
+    """The same, and its `verify` does not look like it."""
+
+    def verify(self, message: bytes, signature: bytes) -> Coroutine[Any, Any, bool]:
+        return ask_a_service()
+
+
+def people_with(kind: type[Distant]) -> dict[str, Verifier]:
+    return {name: cast("Verifier", kind(name)) for name in NAMES}
+
+
+async def test_a_verifier_that_is_asynchronous_opens_no_gate() -> None:
+    with pytest.raises(ConfigError, match="verify is asynchronous"):
+        Approval(need=2, of=people_with(Distant))
+    store, world = MemoryStore(), World()
+    approval = Approval(need=2, of=people_with(Late))
+    agent = gated_agent(store, world, approval=approval)
+    await agent.run("go", run_id=RUN)
+    await vote(store, "ann", "bo")
+    with pytest.raises(ConfigError, match="gave 'coroutine', and not True or False"):
+        await agent.run("go", run_id=RUN)
+    assert world.count(CALL) == 0
 
 
 async def test_a_word_of_a_person_who_was_not_asked_opens_nothing() -> None:
@@ -680,7 +721,8 @@ async def test_a_call_of_a_sub_agent_shows_its_path_and_takes_votes_about_its_ow
     assert world.count(inner.call.call_id) == 1
     evidence = read_evidence(await runs.evidence(RUN, call_id, session=session))
     assert [one.reason for one in evidence.tally.uncounted] == ["bad signature", "bad signature"]
-    assert check_evidence(evidence, keys=PUBLIC).ok
+    policy = Approval(need=evidence.policy.need, of=evidence.policy.approvers, signed=True).policy
+    assert check_evidence(evidence, keys=PUBLIC, policy=policy).ok
 
 
 async def test_a_sub_agent_gets_to_work_when_it_may() -> None:

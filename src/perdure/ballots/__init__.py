@@ -38,10 +38,12 @@ from perdure.ballots.keys import (
     Verifier,
     decode_text,
     encode_text,
+    is_verified,
     need_library,
     read_key,
     sharing,
     signature_fault,
+    verifier_fault,
 )
 from perdure.ballots.names import (
     look_of,
@@ -70,6 +72,7 @@ __all__ = [
     "decision_bytes",
     "decode_text",
     "encode_text",
+    "is_verified",
     "look_of",
     "names_fault",
     "need_library",
@@ -78,5 +81,6 @@ __all__ = [
     "read_key",
     "sharing",
     "signature_fault",
+    "verifier_fault",
     "write_evidence",
 ]

@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
-from perdure.ballots.keys import Verifier, decode_text, sharing
+from perdure.ballots.keys import Verifier, decode_text, is_verified, sharing
 from perdure.ballots.names import names_fault
 
 FORMAT = "perdure.approval.v1"
@@ -146,6 +146,9 @@ def count(
         votes: The votes.
         keys: What checks each approver's signatures.
         now: When it is counted, for whether it has expired; None if it has not.
+
+    Raises:
+        BadKey: A verifier says anything else than True or False.
     """
     shared = sharing({name: key for name, key in keys.items() if name in policy.approvers})
     seats: dict[str, bool] = {}
@@ -204,4 +207,4 @@ def _why_not(
     if alg != key.alg or signature is None:
         return "other algorithm"
     message = decision_bytes(subject, vote.approver, approves=vote.approves)
-    return "" if key.verify(message, signature) else "bad signature"
+    return "" if is_verified(key, message, signature) else "bad signature"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, cast
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, cast
 
 from perdure.ballots.counting import (
     FORMAT,
@@ -143,6 +143,9 @@ def _no_number(name: str) -> NoReturn:
     raise BadEvidence(f"{name} is no JSON value")
 
 
+Trusted = Literal["keys", "policy", "due"]
+
+
 class Checked(NamedTuple):
     """What a check of evidence found."""
 
@@ -150,6 +153,9 @@ class Checked(NamedTuple):
     """What is wrong with it; empty if its decision is what its votes come to."""
     outcome: Outcome
     """What the votes come to, whatever the evidence says."""
+    trusted: tuple[Trusted, ...] = ()
+    """What was taken from the evidence itself, because whoever checks said nothing of it. With
+    `keys` or `policy` here the evidence is consistent, and may be made up as a whole."""
 
     @property
     def ok(self) -> bool:
@@ -164,11 +170,16 @@ def check_evidence(
 ) -> Checked:
     """Count the votes of evidence again, and compare.
 
+    Who decided is shown with `keys` and `policy`. With `keys` alone there is always a fault: how
+    many were needed would be the evidence's own word. That no vote was left out, and when each was
+    given, is the word of whoever exported it.
+
     Args:
         evidence: What was exported.
         keys: The approvers' keys, as whoever checks knows them. Without them the evidence's own are
             used, which shows that it is consistent, and not who signed.
-        policy: The policy that there has to be; its `due` does not matter.
+        policy: The policy that there has to be, in every member; a `due` of None leaves open when
+            it expires, and then nothing has expired.
 
     Raises:
         BadKey: A key of `keys` cannot be used.
@@ -176,28 +187,60 @@ def check_evidence(
     """
     faults: list[str] = []
     told, subject = evidence.policy, evidence.subject
-    if policy is not None and dataclasses.replace(policy, due=told.due) != told:
-        faults.append(f"it was decided by another policy: {told}")
+    trusted = _trusted(keys, policy)
+    faults += _policy_faults(evidence, keys, policy)
     if fault := policy_fault(told):
         faults.append(f"nothing is decided by its policy: {fault}")
     try:
         digest = hashlib.sha256(evidence.arguments.encode()).hexdigest()
         decision_bytes(subject, "", approves=True)
     except ValueError as error:
-        return Checked((*faults, str(error)), "pending")
+        return Checked((*faults, str(error)), "pending", trusted)
     if digest != subject.digest:
         faults.append("the digest is not that of the arguments")
     if len({vote.id for vote in evidence.votes}) != len(evidence.votes):
         faults.append("a vote stands twice")
     verifiers = _verifiers(evidence.keys if keys is None else keys, faults, strict=keys is not None)
     now = told.due if evidence.tally.outcome == "expired" else None
-    tally = count(told, subject, evidence.votes, verifiers, now=now)
+    try:
+        tally = count(told, subject, evidence.votes, verifiers, now=now)
+    except BadKey as error:
+        return Checked((*faults, str(error)), "pending", trusted)
     faults += [
         f"{name} is {getattr(evidence.tally, name)}, and the votes come to {getattr(tally, name)}"
         for name in _names(Tally)
         if getattr(evidence.tally, name) != getattr(tally, name)
     ]
-    return Checked(tuple(faults), tally.outcome)
+    return Checked(tuple(faults), tally.outcome, trusted)
+
+
+def _trusted(keys: object, policy: Policy | None) -> tuple[Trusted, ...]:
+    """What nobody but the evidence says."""
+    due = policy is None or policy.due is None
+    own: dict[Trusted, bool] = {"keys": keys is None, "policy": policy is None, "due": due}
+    return tuple(name for name, is_own in own.items() if is_own)
+
+
+def _policy_faults(
+    evidence: Evidence, keys: Mapping[str, str | Verifier] | None, policy: Policy | None
+) -> Iterator[str]:
+    """What of the policy of evidence is not what whoever checks says."""
+    told = evidence.policy
+    if policy is not None:
+        if dataclasses.replace(policy, due=told.due) != told:
+            yield f"it was decided by another policy: {told}"
+        if policy.due is not None and policy.due != told.due:
+            yield f"it was due at {told.due}, and not at {policy.due}"
+        if policy.due is None and evidence.tally.outcome == "expired":
+            yield "that it expired is its own word; give the policy with its due"
+        return
+    if keys is None:
+        return
+    if not told.signed:
+        yield "nothing is signed"
+    if strangers := [name for name in told.approvers if name not in keys]:
+        yield f"its approvers are others than those of the keys: {', '.join(strangers)}"
+    yield f"that {told.need} had to approve is its own word; give the policy that there has to be"
 
 
 def _verifiers(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import base64
 import binascii
 import importlib.util
+import inspect
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 from perdure.ballots.curve import weakness
 
@@ -35,7 +36,11 @@ class Verifier(Protocol):
         ...
 
     def verify(self, message: bytes, signature: bytes) -> bool:
-        """Whether the signature is one of the message. What it raises stops the count."""
+        """Whether the signature is one of the message. What it raises stops the count.
+
+        It is synchronous, and gives a bool: anything else is `BadKey`, and no vote. Keys that a
+        service holds are fetched before, and checked here.
+        """
         ...
 
 
@@ -139,6 +144,33 @@ class SigningKey:
     def sign(self, message: bytes) -> str:
         """The text of a signature."""
         return encode_text(ED25519, self._key.sign(message))
+
+
+def verifier_fault(verifier: Verifier) -> str:
+    """Why something cannot check signatures, as far as one sees it before; empty if it may."""
+    verify: object = getattr(verifier, "verify", None)
+    if not callable(verify):
+        return f"it is a text or a verifier, got {verifier!r}"
+    if inspect.iscoroutinefunction(verify) or inspect.isasyncgenfunction(verify):
+        return "its verify is asynchronous, and votes are counted at once; make it synchronous"
+    return ""
+
+
+def is_verified(verifier: Verifier, message: bytes, signature: bytes) -> bool:
+    """Whether a verifier says, with True and nothing else, that the signature is good.
+
+    Raises:
+        BadKey: What it says is no bool.
+    """
+    said = cast("object", verifier.verify(message, signature))
+    if isinstance(said, bool):
+        return said
+    if inspect.iscoroutine(said):
+        said.close()
+    raise BadKey(
+        f"verify of {type(verifier).__name__!r} gave {type(said).__name__!r}, and not True or "
+        "False; it is synchronous, and gives a bool"
+    )
 
 
 def need_library() -> None:

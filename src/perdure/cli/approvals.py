@@ -25,6 +25,8 @@ from perdure.cli.runs import (
 from perdure.cli.text import one_line
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from perdure.ballots import Policy, SigningKey
     from perdure.cli.runs_seen import Seen
     from perdure.log.approvals import HeldGate
@@ -196,25 +198,26 @@ def export(*, run: str, call: str, url: str, session: str, hold: str) -> int:
     help="An approver's public key, as you know it; for each of them. Without it those of the "
     "evidence are used.",
 )
-@click.option("--need", type=click.IntRange(min=1), metavar="N", help="How many had to approve.")
-def verify(*, file: str, keys: tuple[str, ...], need: int | None) -> int:
+@click.option(
+    "--need",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="How many had to approve; needed with --key.",
+)
+@click.option(
+    "--due",
+    type=int,
+    metavar="NANOSECONDS",
+    help="When it expired, since the Unix epoch; needed with --key for what has expired.",
+)
+def verify(*, file: str, keys: tuple[str, ...], need: int | None, due: int | None) -> int:
     """Count the votes of an exported decision again, without a store. `-` reads standard input."""
-    import dataclasses
-
     from perdure.ballots import BadEvidence, BadKey, check_evidence, read_evidence
 
     known = dict(_named_key(text) for text in keys)
     try:
         evidence = read_evidence(_read(file))
-        policy: Policy | None = None
-        if need is not None or known:
-            told = evidence.policy
-            same = not known or frozenset(known) == frozenset(told.approvers)
-            policy = dataclasses.replace(
-                told,
-                need=told.need if need is None else need,
-                approvers=told.approvers if same else tuple(known),
-            )
+        policy = _policy(evidence.policy, known, need, due)
         checked = check_evidence(evidence, keys=known or None, policy=policy)
     except (BadEvidence, BadKey, ModuleNotFoundError) as error:
         raise Unusable(one_line(str(error))) from error
@@ -223,11 +226,35 @@ def verify(*, file: str, keys: tuple[str, ...], need: int | None) -> int:
     subject, tally = evidence.subject, evidence.tally
     by = tally.denied_by if tally.outcome == "denied" else tally.approved_by
     by_whom = f" by {', '.join(by)}" if by else ""
-    whose = "your keys" if known else "the keys of the evidence itself"
-    how = (
-        f"signed, checked with {whose}" if evidence.policy.signed else "by word, nothing is signed"
-    )
+    if not evidence.policy.signed:
+        how = "by word, nothing is signed"
+    elif known:
+        how = "signed, checked with your keys"
+    else:
+        how = (
+            "signed, checked with the keys of the evidence itself: that is consistent, and does "
+            "not show who signed; give --key and --need"
+        )
     return say(f"{subject.tool}({evidence.arguments}) was {tally.outcome}{by_whom}: {how}")
+
+
+def _policy(
+    told: Policy, known: Mapping[str, str], need: int | None, due: int | None
+) -> Policy | None:
+    """The policy that there has to be; without keys, what is not said is the evidence's own."""
+    import dataclasses
+
+    if not known:
+        return dataclasses.replace(
+            told,
+            need=told.need if need is None else need,
+            due=told.due if due is None else due,
+        )
+    if need is None:
+        raise Unusable("say how many had to approve: --need N")
+    same = frozenset(known) == frozenset(told.approvers)
+    names = told.approvers if same else tuple(known)
+    return dataclasses.replace(told, need=need, approvers=names, signed=True, due=due)
 
 
 def _read(file: str) -> bytes:

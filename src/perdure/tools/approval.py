@@ -8,6 +8,7 @@ not change what was asked.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeAlias, cast
@@ -22,6 +23,7 @@ from perdure.ballots import (
     policy_fault,
     read_key,
     sharing,
+    verifier_fault,
 )
 from perdure.errors import ConfigError
 
@@ -230,6 +232,11 @@ def as_key_source(given: KeySource | Mapping[str, str] | None) -> KeySource | No
     Raises:
         ConfigError: It is neither, or a key cannot be used.
     """
+    if inspect.iscoroutinefunction(given):
+        raise ConfigError(
+            "Agent(approvers=...) is asynchronous, and keys are looked up at once; give a function "
+            "that is not, or keys by name"
+        )
     if given is None or callable(given):
         return given
     try:
@@ -252,8 +259,8 @@ def checked_keys(given: Mapping[str, str | Verifier]) -> Mapping[str, Verifier]:
             keys[name] = read_key(key) if isinstance(key, str) else key
         except BadKey as error:
             raise ConfigError(f"the key of {name!r}: {error}") from None
-        if not hasattr(key, "verify") and not isinstance(key, str):
-            raise ConfigError(f"the key of {name!r} is a text or a verifier, got {key!r}")
+        if fault := verifier_fault(keys[name]):
+            raise ConfigError(f"the key of {name!r}: {fault}")
     if shared := sharing(keys):
         names = " and ".join(sorted(shared))
         raise ConfigError(f"{names} share a key, or have none of their own")
@@ -290,6 +297,9 @@ def check_approval(approval: Approval, tool: str, source: KeySource | None) -> N
                 f"tool {tool!r} counts signatures, and nobody says the key of {missing[0]!r}; "
                 "give Agent(approvers=Keyring({...}))"
             )
+        for name, key in keys.items():
+            if fault := verifier_fault(key):
+                raise ConfigError(f"tool {tool!r}, the key of {name!r}: {fault}")
         if shared := sharing(keys):
             raise ConfigError(f"tool {tool!r}: {' and '.join(sorted(shared))} share a key")
 

@@ -769,6 +769,80 @@ async def test_a_held_call_of_an_agent_holds_its_program() -> None:
     assert desk.effects == ["charge"]
 
 
+DEEP_TELLS = ("signal", "message", "answer", "approval", "step", "call")
+
+
+async def told_deep(runs: Runs, kind: str, session: str, call_id: str) -> None:
+    """Say what a call waits for that is two agents below a program."""
+    match kind:
+        case "signal":
+            await runs.signal(RUN, "go", 1, session=session)
+        case "message":
+            await runs.send(RUN, "orders", 1, key="k", session=session)
+        case "answer":
+            await runs.answer(RUN, call_id, "sure", 1, session=session)
+        case "approval":
+            await runs.approve(RUN, call_id, session=session, by="ann")
+        case "step":
+            await runs.resolve(RUN, call_id, step="pay", value=1, session=session)
+        case _:
+            await runs.resolve(RUN, call_id, output="1", session=session)
+
+
+@pytest.mark.parametrize("kind", DEEP_TELLS)
+async def test_what_an_agent_below_an_agent_of_a_program_is_told_wakes_the_program(
+    kind: str,
+) -> None:
+    async def fails() -> object:
+        raise OSError("cut")
+
+    async def waits() -> object:
+        match kind:
+            case "signal":
+                return await wait_for("go")
+            case "message":
+                return (await receive("orders")).value
+            case "answer":
+                return await interrupt("sure", "Sure?", int)
+            case "step":
+                return await step("pay", fails, effect="once")
+            case "call":
+                raise OutcomeUnknown("cut")
+            case _:
+                return 1
+
+    def make(desk: Desk) -> Body:
+        @tool(effect="once" if kind == "call" else "idempotent")
+        async def work() -> object:
+            """Work."""
+            return await waits()
+
+        inner = Agent(
+            ScriptedModel([call("work"), "inner is done."]),
+            name="inner",
+            description="Works.",
+            tools=[work],
+            clock=desk.clock,
+            middleware=(Holds("work"),) if kind == "approval" else (),
+        )
+        outer = Agent(
+            ScriptedModel([call("inner", {"task": "Go."}), "outer is done."]),
+            name="outer",
+            tools=[inner.as_tool()],
+            clock=desk.clock,
+        )
+        return lambda: run_agent("part", outer, "Go.")
+
+    desk = desk_of(make)
+    deep = (await desk.run()).pending[-1]
+    assert len(deep.path) == 2
+    await told_deep(desk.runs, kind, deep.session, deep.call.call_id)
+    (recovered,) = await recover(programs=[desk.program])
+    assert recovered.status == "done"
+    assert (await desk.run()).output == "outer is done."
+    assert await recover(programs=[desk.program]) == []
+
+
 async def test_an_agent_is_a_part_of_a_program_alone() -> None:
     desk = Desk(lambda: asyncio.sleep(0))
     other = helper(desk, lambda: desk.step("charge"))

@@ -116,7 +116,7 @@ async def program_has_come(
             due = one.due is not None and one.due <= now
             if due and (entered is None or (one.due or 0) > entered):
                 return True
-            if await _is_told(store, one.session):
+            if await _is_told(store, one.session, entered):
                 return True
         elif wait is not None and _is_over(view, wait, now):
             start = last.start if last is not None else None
@@ -147,15 +147,28 @@ def _has_news(view: View, entered: AnyEntry, target: str, now: int) -> bool:
     return any(due is not None and since < due <= now for due in dues)
 
 
-async def _is_told(store: Store, child: str) -> bool:
-    """Whether something happened to the session of an agent since it was left waiting."""
-    if await store.unconsumed(child):
+async def _is_told(store: Store, session: str, entered: int | None) -> bool:
+    """Whether something happened to an agent, or to one below it, since it was left waiting.
+
+    Args:
+        store: Where the sessions are.
+        session: The agent's.
+        entered: When the driver that asks entered the program last; None if it did not. What an
+            agent that was driven since left as it was, entering it again would leave as well.
+    """
+    if await store.unconsumed(session):
         return True
     try:
-        view = (await read_run(store, child)).view()
+        view = (await read_run(store, session)).view()
     except NoSession:
         return True
-    return view.closed is not None or view.drives.open is not None
+    if view.closed is not None or view.drives.open is not None:
+        return True
+    last = view.drives.last
+    if entered is not None and last is not None and wall_of(last.start.ts) < entered:
+        return False
+    below = [child_of(view, call_id) for call_id in view.calls.open]
+    return any([await _is_told(store, child, entered) for child in below if child])
 
 
 def _is_over(view: View, wait: Wait, now: int) -> bool:

@@ -11,6 +11,7 @@ from perdure.log import Settings
 from perdure.log.context import item_of
 from perdure.log.entries import CustomEntry, DecisionEntry, Json, QueuedEntry, ResponseEntry
 from perdure.log.recorded_bodies import HIDDEN_ITEM
+from perdure.log.spend import usage_in
 from perdure.loop import Answer, ModelRequest, ModelRetry, Provenance, ToolDecision, Trigger
 from perdure.loop.decisions import Action, Decider
 from perdure.loop.events import QueueMode, Reason, StopCause
@@ -104,7 +105,7 @@ class HiddenItem(NamedTuple):
 def hidden_in(entry: CustomEntry) -> HiddenItem | None:
     """The item that a custom entry holds, if it holds one."""
     for mark in _RESPONSE_MARKS:
-        if mark.encode() in entry.line:
+        if mark.encode() in entry.line and mark in entry.members:
             response = entry.members.get(mark)
             return HiddenItem(item_of(entry.data), str(response or ""))
     return None
@@ -123,12 +124,7 @@ def settings_of(settings: Settings) -> Request:
 
 def usage_of(entry: ResponseEntry) -> Usage | None:
     """The tokens of a response, if it says them as the wire does."""
-    if not entry.usage:
-        return None
-    try:
-        return msgspec.convert(entry.usage, Usage)
-    except msgspec.ValidationError:
-        return None
+    return usage_in(entry.usage) if entry.usage else None
 
 
 def error_of(entry: ResponseEntry) -> ErrorPayload | None:

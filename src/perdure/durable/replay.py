@@ -30,7 +30,7 @@ from perdure.log.entries import CustomEntry, ItemEntry, Json, ResponseEntry
 from perdure.log.recorded_spend import spend_json
 from perdure.log.timestamps import wall_of
 from perdure.loop import ModelRequest
-from perdure.loop.spend import DISCARDED, NO_SPEND, Charge, Spend, discarded_in
+from perdure.loop.spend import DISCARDED, NO_SPEND, Charge, Spend, discarded_in, from_record
 from perdure.wire import (
     FunctionCall,
     IncompleteDetails,
@@ -309,7 +309,8 @@ def _terminal(
     if usage is not None and discarded != NO_SPEND:
         before = discarded_in(usage) or NO_SPEND
         usage = with_unknown(usage, {DISCARDED: spend_json(before + discarded)})
-    ended = msgspec.structs.replace(begun, output=items, usage=usage)
+    told = from_record(usage) if usage is not None else None
+    ended = msgspec.structs.replace(begun, output=items, usage=told)
     error, reason = error_of(entry), cut_reason(entry)
     if error is not None:
         failed = msgspec.structs.replace(ended, status="failed", error=error)

@@ -17,6 +17,7 @@ from perdure.log.writing import Draft
 from perdure.loop import Compaction, Hidden, Limits, Provenance, RunEnd, ToolEnd, Trigger, unhide
 from perdure.tools import ToolResult
 from perdure.wire import FunctionCallOutput, Item, encode, function_call_output
+from perdure.wire.marks import is_mark
 
 HIDDEN_ITEM = "perdure:response_id"
 """Marks, in a custom entry, an item that no model is shown; with the response it belongs to."""
@@ -101,7 +102,8 @@ def compaction_draft(compaction: Compaction, first_kept: Draft | str, settings: 
 
 def hidden_item(item: Item, response: str) -> Draft:
     """An item that no model is shown."""
-    kind = item.type or "perdure:item"
+    own = not item.type or is_mark(item.type)  # whoever made it, an entry of perdure's it is not
+    kind = "perdure:item" if own else item.type
     return Draft("custom", {"ns": kind, "data": Raw(encode(item)), HIDDEN_ITEM: response})
 
 

@@ -8,7 +8,6 @@ spent, as it was estimated: the process that sent it died (LOG 9). What a sub-ag
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Mapping
 from decimal import Decimal, InvalidOperation
 from typing import NamedTuple, cast
@@ -16,6 +15,7 @@ from typing import NamedTuple, cast
 import msgspec
 from msgspec.structs import replace
 
+from perdure.errors import DecodeError
 from perdure.log.entries import (
     AnyEntry,
     BranchSummaryEntry,
@@ -35,11 +35,14 @@ from perdure.loop.spend import (
     Charge,
     Spend,
     Tokens,
+    is_amount,
+    is_sound,
 )
 from perdure.loop.usage import NO_USAGE, add
 from perdure.wire import Usage
+from perdure.wire.codec import decode_usage
 
-__all__ = ["Spend", "SpendFold", "Tokens", "own_spend", "usage_of"]
+__all__ = ["Spend", "SpendFold", "Tokens", "own_spend", "usage_in", "usage_of"]
 
 SUBSESSION = "subsession"
 
@@ -188,9 +191,16 @@ def usage_of(responses: Iterable[ResponseEntry]) -> Usage:
     total = NO_USAGE
     for response in responses:
         if response.usage:
-            with contextlib.suppress(msgspec.ValidationError):  # a server may say anything
-                total = add(total, msgspec.convert(response.usage, Usage))
+            total = add(total, usage_in(response.usage))
     return total
+
+
+def usage_in(members: Json) -> Usage | None:
+    """A recorded usage as the wire has it, with what it holds beside; None if it is none."""
+    try:
+        return decode_usage(msgspec.json.encode(members))
+    except DecodeError:  # a server may say anything
+        return None
 
 
 def _tokens(usage: Json) -> Tokens | None:
@@ -221,9 +231,10 @@ def _cost_in(usage: Mapping[str, object]) -> Decimal | None:
     if not isinstance(found, dict):
         return None
     try:
-        return Decimal(str(cast("Json", found).get("usd")))
+        usd = Decimal(str(cast("Json", found).get("usd")))
     except InvalidOperation:
         return None
+    return usd if is_amount(usd) else None
 
 
 def _discarded_in(usage: Mapping[str, object]) -> Spend:
@@ -231,6 +242,7 @@ def _discarded_in(usage: Mapping[str, object]) -> Spend:
     if found is None:
         return NO_SPEND
     try:
-        return msgspec.convert(found, Spend, strict=False)
+        spend = msgspec.convert(found, Spend, strict=False)
     except msgspec.ValidationError:
         return NO_SPEND
+    return spend if is_sound(spend) else NO_SPEND

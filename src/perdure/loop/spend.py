@@ -13,8 +13,11 @@ from typing import Literal, TypeVar
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import astuple, replace
 
 from perdure.wire import InputTokensDetails, OutputTokensDetails, Usage, with_unknown
+from perdure.wire.marks import is_mark
+from perdure.wire.values import Kept
 
 ABSURD = 10**9
 """A server that says that one response took as many tokens is not believed."""
@@ -30,6 +33,13 @@ Came = Literal["answered", "dropped", "failed", "lost", "refused"]
 """What came of a request. `answered`: a response, whole, that was taken. `dropped`: one that nobody
 took. `failed`: one that says so. `lost`: it broke off, or was given up. `refused`: the server said
 no, and bills nothing for it."""
+
+
+class RecordedUsage(Usage, frozen=True, kw_only=True):
+    """A usage of which perdure itself wrote what is perdure's: it comes from a record.
+
+    No bytes decode to it, so a server cannot say what its answers cost or what was discarded.
+    """
 
 
 class Price(Struct, frozen=True, kw_only=True):
@@ -133,7 +143,7 @@ class Spend(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def dropping(self, charge: Charge) -> Spend:
         """With an answer among it that nobody took after all."""
-        return msgspec.structs.replace(
+        return replace(
             self,
             responses=self.responses - 1,
             discarded=self.discarded + charge.tokens,
@@ -183,6 +193,45 @@ def tokens_of(usage: Usage) -> Tokens | None:
     )
 
 
+def believed(usage: Usage) -> Usage:
+    """A usage as it enters the loop: without what is perdure's, unless it comes from a record."""
+    own = isinstance(usage, RecordedUsage)
+    kept = usage.kept
+    if kept and not own and any(is_mark(name) for name in kept.members):
+        members = {name: raw for name, raw in kept.members.items() if not is_mark(name)}
+        return replace(usage, kept=Kept(members, kept.absent))
+    return _as(Usage, usage) if own else usage
+
+
+def from_record(usage: Usage) -> RecordedUsage:
+    """A usage of a record, whose price and what else perdure says in it is believed."""
+    return _as(RecordedUsage, usage)
+
+
+UsageT = TypeVar("UsageT", bound=Usage)
+
+
+def _as(kind: type[UsageT], usage: Usage) -> UsageT:
+    return kind(**{name: getattr(usage, name) for name in usage.__struct_fields__})
+
+
+def is_amount(usd: Decimal) -> bool:
+    """Whether it is an amount of money that can have been spent: finite, and not negative."""
+    return usd.is_finite() and usd >= 0
+
+
+def is_sound(spend: Spend) -> bool:
+    """Whether it can have been spent: nothing of it is negative, absurd or infinite."""
+    tokens = (spend.tokens, spend.estimated, spend.discarded, *spend.by_model.values())
+    counts = (spend.responses, spend.requests, spend.unpriced, spend.uncounted)
+    money = (spend.usd, spend.estimated_usd, spend.discarded_usd)
+    return (
+        all(count >= 0 for one in tokens for count in astuple(one))
+        and all(count >= 0 for count in counts)
+        and all(is_amount(usd) for usd in money)
+    )
+
+
 def priced(usage: Usage, price: Price | None) -> Usage:
     """A usage that says what it cost."""
     if price is None:
@@ -193,12 +242,14 @@ def priced(usage: Usage, price: Price | None) -> Usage:
 
 def price_in(usage: Usage) -> Price | None:
     """The price that a response was marked with; None if it has none."""
-    return _read(usage, COST_MEMBER, Price)
+    found = _read(usage, COST_MEMBER, Price)
+    return found if found is not None and is_amount(found.usd) else None
 
 
 def discarded_in(usage: Usage) -> Spend | None:
     """What a replayed answer says that the record discarded on the way to it."""
-    return _read(usage, DISCARDED, Spend)
+    found = _read(usage, DISCARDED, Spend)
+    return found if found is not None and is_sound(found) else None
 
 
 T = TypeVar("T")

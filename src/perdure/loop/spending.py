@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 from msgspec.structs import replace
 
@@ -26,7 +26,16 @@ from perdure.loop.account import Account, Reservation
 from perdure.loop.estimate import Estimator, tokens_in
 from perdure.loop.ledger import Ticket
 from perdure.loop.model import ModelRequest, close
-from perdure.loop.spend import Came, Charge, Spend, Tokens, discarded_in, priced, tokens_of
+from perdure.loop.spend import (
+    Came,
+    Charge,
+    Spend,
+    Tokens,
+    believed,
+    discarded_in,
+    priced,
+    tokens_of,
+)
 from perdure.wire import (
     Response,
     ResponseCompleted,
@@ -84,14 +93,19 @@ class Sent:
         self.failed = False
 
     def hear(self, event: StreamEvent) -> StreamEvent:
-        """Take an event and give it on, a terminal one with its price if that is known."""
+        """Take an event and give it on, a terminal one with its price if that is known.
+
+        Here events enter the loop: what perdure says in a usage is left out if a server said it.
+        """
         if self.began and type(event) not in TELLING:
             return event
         self.began = True
         match event:
             case ResponseCreated() | ResponseInProgress():
+                event = _believed(event)
                 self._told(event.response)
             case ResponseCompleted() | ResponseIncomplete() | ResponseFailed():
+                event = _believed(event)
                 self._told(event.response)
                 self.last, self.failed = event.response, isinstance(event, ResponseFailed)
                 return self._marked(event, event.response)
@@ -307,6 +321,24 @@ class Spending:
             came=came,
             estimated=estimated,
         )
+
+
+TellingT = TypeVar(
+    "TellingT",
+    bound=ResponseCreated
+    | ResponseInProgress
+    | ResponseCompleted
+    | ResponseIncomplete
+    | ResponseFailed,
+)
+
+
+def _believed(event: TellingT) -> TellingT:
+    usage = event.response.usage
+    taken = believed(usage) if usage else usage
+    if taken is usage:
+        return event
+    return replace(event, response=replace(event.response, usage=taken))
 
 
 def _usage(ins: int, outs: int) -> Usage:

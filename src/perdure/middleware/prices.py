@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol, cast
 import msgspec
 
 from perdure.errors import ConfigError
-from perdure.loop.spend import Price
+from perdure.loop.spend import Price, is_amount
 from perdure.wire import InputTokensDetails, Usage
 
 MILLION = 1_000_000
@@ -134,7 +134,9 @@ class KnownPrices:
         date = when.date().isoformat()
         told = usage.unknown.get("cost")
         if isinstance(told, int | float) and not isinstance(told, bool):
-            return Price(usd=Decimal(repr(told)), date=date, source="told by the provider")
+            usd = Decimal(repr(told))
+            if is_amount(usd):
+                return Price(usd=usd, date=date, source="told by the provider")
         library, tokens = _library(), Tokens.of(usage)
         counts = library.Usage(
             input_tokens=usage.input_tokens,

@@ -100,6 +100,11 @@ def decode_error(source: bytes | str) -> responses.ErrorPayload:
     return _decode(source, _ERROR)
 
 
+def decode_usage(source: bytes | str) -> responses.Usage:
+    """The tokens of one response. Raises as `decode_item`."""
+    return _decode(source, _USAGE)
+
+
 def decode_event(source: bytes | str) -> ev.StreamEvent:
     """One stream event: the data of one frame. Raises as `decode_item`."""
     try:
@@ -424,5 +429,6 @@ _RESPONSE: _Codec[responses.Response] = _Codec(responses.Response)
 _COMPACT_REQUEST: _Codec[requests.CompactRequest] = _Codec(requests.CompactRequest)
 _COMPACT_RESPONSE: _Codec[responses.CompactResponse] = _Codec(responses.CompactResponse)
 _ERROR: _Codec[responses.ErrorPayload] = _Codec(responses.ErrorPayload)
+_USAGE: _Codec[responses.Usage] = _Codec(responses.Usage)
 _EVENT: _Codec[ev.StreamEvent] = _Codec(ev.StreamEvent)
 _fast_event = _EVENT.fast.decode

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
@@ -19,11 +20,12 @@ from perdure import (
 )
 from perdure.durable import read_run
 from perdure.log import Store
-from perdure.testing import ScriptedModel
+from perdure.stores.memory import MemoryStore
+from perdure.testing import ScriptedModel, call, turn
 from perdure.testing.event_check import check_events
 from perdure.testing.scripted import TurnLike
 from perdure.tools import Call, Effect, Tool, ToolResult
-from tests.durable.world import RUN, Given
+from tests.durable.world import RUN, Given, cut_behind
 
 
 class Bank:
@@ -99,6 +101,18 @@ async def run(agent: Agent) -> RunResult[str]:
             session = await read_run(store, listed.id)
             if session.view().drives.open is None:  # else the next driver ends it
                 check_events(events_of(session))
+
+
+async def cut_in_flight(effect: Effect) -> tuple[MemoryStore, Bank]:
+    """A saga that died when one call had failed and the other was in its tool."""
+    store, bank = MemoryStore(), Bank()
+    slow = Payment(bank=bank, name="slow", effect=effect, does=lambda _: asyncio.sleep(0.01, "it"))
+    script: list[TurnLike] = [call("pay"), turn(call("slow"), call("ship")), "never"]
+    agent = saga(store, script, slow, failing(bank), Payment(bank=bank))
+    await run(agent)
+    bank.did.clear()
+    bank.undone.clear()
+    return await cut_behind(store, "perdure:saga tripped"), bank
 
 
 def report(result: RunResult[str]) -> SagaReport:

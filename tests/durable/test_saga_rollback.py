@@ -16,23 +16,22 @@ from perdure.testing import call, turn
 from perdure.testing.scripted import TurnLike
 from perdure.tools import Call, Compensation, Compensator, Effect, current_call, wrap
 from perdure.wire import user
-from tests.durable.bank import Bank, Deed, Payment, failing, names, reasons, report, run, saga
+from tests.durable.bank import (
+    Bank,
+    Deed,
+    Payment,
+    cut_in_flight,
+    failing,
+    names,
+    reasons,
+    report,
+    run,
+    saga,
+)
 from tests.durable.told import until
 from tests.durable.world import RUN, Holds, cut_behind, entries_of, session_of, shapes
 
 # --- calls of which nobody knows -----------------------------------------------------------------
-
-
-async def cut_in_flight(effect: Effect) -> tuple[MemoryStore, Bank]:
-    """A saga that died when one call had failed and the other was in its tool."""
-    store, bank = MemoryStore(), Bank()
-    slow = Payment(bank=bank, name="slow", effect=effect, does=lambda _: asyncio.sleep(0.01, "it"))
-    script: list[TurnLike] = [call("pay"), turn(call("slow"), call("ship")), "never"]
-    agent = saga(store, script, slow, failing(bank), Payment(bank=bank))
-    await run(agent)
-    bank.did.clear()
-    bank.undone.clear()
-    return await cut_behind(store, "perdure:saga tripped"), bank
 
 
 async def test_a_call_that_may_run_again_is_run_forward_and_undone() -> None:

@@ -69,6 +69,8 @@ class Authority:
     view: View
     now: int
     """Nanoseconds since the Unix epoch."""
+    rolls_back: bool = False
+    """The saga is being rolled back, so that what may have run is to be known."""
 
 
 def consume(authority: Authority, messages: Sequence[Message]) -> Taken:
@@ -195,7 +197,7 @@ def _cut_denial(call: Call, told: Approve | Deny, said: Provenance) -> Answer | 
 def _resolved(authority: Authority, call: Call, told: Resolve, message: str) -> Answer | str:
     reason = told.reason or (RESOLVED if told.output is not None else NEVER_RAN)
     owed = told.output is not None and _was_answered(call, reason)
-    why = "" if owed else not_halted(call)
+    why = "" if owed else not_halted(call, rolls_back=authority.rolls_back)
     if not why and dispatch_of(call) != told.dispatch:
         why = "it was dispatched again since"
     if why:
@@ -218,9 +220,17 @@ def _resolved(authority: Authority, call: Call, told: Resolve, message: str) -> 
     return msgspec.structs.replace(answer, provenance=said)
 
 
-def not_halted(call: Call) -> str:
-    """Why nobody has to say what came of a call; empty if somebody has to."""
+def not_halted(call: Call, *, rolls_back: bool = False) -> str:
+    """Why nobody has to say what came of a call; empty if somebody has to.
+
+    Args:
+        call: The call.
+        rolls_back: The saga is being rolled back: then one that may have run, and waits to be let
+            in again, halts it.
+    """
     if call.state in ("in_flight", "unknown"):
+        return ""
+    if rolls_back and call.waits and call.dispatched and not call.suspended:
         return ""
     return "it never started" if call.state == "never_started" else f"it is {call.state}"
 

@@ -37,7 +37,8 @@ async def reconcile(authority: Authority, tools: ToolSet) -> dict[str, Answer]:
     for call in authority.view.calls.open.values():
         tool = tools.get(call.call.name)
         look_up = reconciler_of(tool) if tool is not None else None
-        if look_up is None or not_halted(call) or run_again(call, tool).output is None:
+        why = not_halted(call, rolls_back=authority.rolls_back)
+        if look_up is None or why or run_again(call, tool).output is None:
             continue
         answer = _answer(authority, call, await _found(look_up, call))
         if answer is not None:

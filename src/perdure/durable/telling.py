@@ -168,7 +168,7 @@ async def tell_resolve(
         if _resolved_alike(view, target, output):
             return
         raise NotHalted(target.run_id, target.call_id, "there is no such call")
-    if why := not_halted(call):
+    if why := not_halted(call, rolls_back=await _rolls_back(store, target)):
         raise NotHalted(target.run_id, target.call_id, why)
     if output is None:
         _check_age(view, target, call, clock, min_age)
@@ -398,6 +398,12 @@ async def _open(store: Store, target: Target) -> tuple[Session, View]:
     if session.header.lease_root != root:
         raise ConfigError(f"session {session.id!r} does not belong to run {target.run_id!r}")
     return session, session.view()
+
+
+async def _rolls_back(store: Store, target: Target) -> bool:
+    """Whether the run is a saga that is being rolled back."""
+    root = await read_run(store, await find_run(store, target.run_id))
+    return root.view().saga.tripped is not None
 
 
 async def _held(store: Store, target: Target, word: str) -> tuple[Session, Call | None]:

@@ -35,6 +35,7 @@ AT_LEAST_ONCE = frozenset({"idempotent", "keyed"})
 
 NO_COMPENSATOR = "its tool has no compensator"
 NO_TOOL = "its tool is gone"
+NOT_KNOWN_YET = "it may have run, and is run again to learn what it gave"
 
 KEY = "compensate"
 """What the idempotency key of a compensation ends with, behind that of the call."""
@@ -162,7 +163,8 @@ def _judge_unknown(view: View, call: Call, tool: Tool | None) -> tuple[Verdict, 
     cut = any(name.startswith(INVOKED) and step.is_open for name, step in steps)
     if (tool is None or compensator_of(tool) is None) and not cut:
         return "uncompensated", f"it may have run, and {NO_COMPENSATOR}"
-    return "forward", again.reason
+    held = f"it may have run, and waits to be run again: {call.reason}"
+    return "forward", held if call.waits else NOT_KNOWN_YET
 
 
 def _steps_taken(view: View, call: Call) -> str:

@@ -15,10 +15,14 @@ from perdure.durable.cancelling import Words, close_calls
 from perdure.durable.consuming import Authority, Taken, consume
 from perdure.durable.control import Control, Rested
 from perdure.durable.driven import Driven
+from perdure.durable.gates import settle_gates
+from perdure.durable.messages import Deny, decode_told
 from perdure.durable.reconciling import reconcile
 from perdure.durable.sagas.compensating import compensate
 from perdure.durable.sagas.plan import Undo, report_of, undos
 from perdure.durable.sagas.tree import Branch, grow
+from perdure.durable.state import read_run
+from perdure.durable.voting import tallied_answers
 from perdure.errors import Tripped
 from perdure.log import Draft, Message, Recording, go_on
 from perdure.log.entries import MESSAGE, Json
@@ -126,14 +130,46 @@ def _report(rollback: _Rollback) -> Json:
 
 async def _run_forward(rollback: _Rollback, undo: Undo) -> Rested | None:
     """Run a call again, as its effect allows, through everything that stands around its tool."""
-    again = run_again(undo.call, undo.tool)
-    return await _answer(rollback, undo.branch, [again])
+    if undo.call.waits:
+        return await _run_held(rollback, undo)
+    return await _try(rollback, undo, run_again(undo.call, undo.tool))
+
+
+async def _run_held(rollback: _Rollback, undo: Undo) -> Rested | None:
+    """Run a call again that somebody has to let in first; it rests until they did (LOG 5.7)."""
+    branch = undo.branch
+    opened = await _opened(rollback, branch)
+    if await settle_gates(branch.driven or rollback.driven, opened, ()):
+        return None
+    tallied = tallied_answers(opened.view, branch.tools).get(undo.call.call_id)
+    if tallied is None or tallied.output is not None:  # a denial says nothing of what it did
+        return await _halt(rollback, undo)
+    return await _try(rollback, undo, tallied)
+
+
+async def _try(rollback: _Rollback, undo: Undo, again: Answer) -> Rested | None:
+    """Run a call again, once; where nothing came of it, the next driver does (LOG 9)."""
+    rested = await _answer(rollback, undo.branch, [again])
+    if rested is not None or not await _is_as_unknown(rollback, undo):
+        return rested
+    return await _halt(rollback, undo)
+
+
+async def _is_as_unknown(rollback: _Rollback, undo: Undo) -> bool:
+    """Whether a call gave nothing, did not fail and does not wait, although it was run again."""
+    if await _stop_waits(rollback):
+        return False
+    view = (await read_run(rollback.recording.store, undo.branch.session.id)).view()
+    call = view.calls.of_entry(undo.call.entry)
+    if call is None or call.output or call.landed is not None or call.waits:
+        return False
+    return call.entry not in view.saga.failed
 
 
 async def _halt(rollback: _Rollback, undo: Undo) -> Rested | None:
     """Ask the reconcilers; what they do not know waits for a person."""
     branch, recording = undo.branch, rollback.recording
-    authority = Authority(view=branch.view, now=rollback.driven.clock.wall())
+    authority = Authority(view=branch.view, now=rollback.driven.clock.wall(), rolls_back=True)
     found = {} if undo.step else await reconcile(authority, branch.tools)
     if found:
         never_ran = [_never_ran(branch, one) for one in found.values() if one.output is None]
@@ -214,20 +250,30 @@ async def _take_messages(rollback: _Rollback) -> bool:
 
 async def _take(rollback: _Rollback, branch: Branch, messages: Sequence[Message]) -> None:
     opened = await _opened(rollback, branch)
-    taken = consume(Authority(view=opened.view, now=rollback.driven.clock.wall()), messages)
+    now = rollback.driven.clock.wall()
+    taken = consume(Authority(view=opened.view, now=now, rolls_back=True), messages)
+    denials = {one.id for one in messages if isinstance(decode_told(one), Deny)}
     drafts = [*taken.drafts, *_refused(taken)]
     answers: list[Answer] = []
     for answer in taken.answers.values():
-        if answer.output is not None:
+        message = answer.provenance.message if answer.provenance else ""
+        if message not in denials and (answer.output is not None or _lets_in(branch, answer)):
             answers.append(answer)
-        elif answer.run_again:
+        elif answer.run_again and answer.output is None:
             drafts.append(_never_ran(branch, answer))
         else:
-            drafts.append(_refusal(answer.provenance.message if answer.provenance else ""))
+            drafts.append(_refusal(message))
     if drafts:
         await opened.append(*drafts)
     elif answers:
         await _answer(rollback, branch, answers)
+
+
+def _lets_in(branch: Branch, answer: Answer) -> bool:
+    """Whether it lets a call be run forward that waits for that."""
+    call = branch.view.calls.open[answer.call_id]
+    again = run_again(call, branch.tools.get(call.call.name))
+    return not answer.run_again and call.waits and call.dispatched and again.output is None
 
 
 def _refused(taken: Taken) -> list[Draft]:

@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Awaitable, Callable
+import itertools
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -44,7 +45,8 @@ from perdure.errors import (
     ToolError,
     WrongAnswer,
 )
-from perdure.log.entries import StepEntry, WaitEntry
+from perdure.log import Appended, Fence, Message, Put, Summary
+from perdure.log.entries import AnyEntry, StepEntry, WaitEntry
 from perdure.stores.memory import MemoryStore
 from perdure.testing import FakeClock, ScriptedModel, call
 from perdure.tools import Effect
@@ -411,6 +413,82 @@ async def test_no_step_with_an_effect_begins_in_a_program_that_was_cancelled() -
     desk = desk_of(make)
     result = await desk.run()
     assert (result.status, desk.effects) == ("cancelled", [])
+
+
+class Stopping(MemoryStore):
+    """Cancels its run before one of the appends."""
+
+    def __init__(self, place: int) -> None:
+        super().__init__()
+        self.place = place
+
+    async def append(
+        self,
+        session: str,
+        version: int,
+        fence: Fence,
+        batch: Sequence[AnyEntry],
+        *,
+        consumed: Sequence[str] = (),
+        summary: Summary | None = None,
+    ) -> Appended:
+        self.place -= 1
+        if self.place == -1:
+            await Runs(self).cancel(RUN, reason="no")
+        return await super().append(
+            session, version, fence, batch, consumed=consumed, summary=summary
+        )
+
+
+@pytest.mark.parametrize("what", ["program", "agent"])
+async def test_a_run_that_was_cancelled_never_ends_as_done(what: str) -> None:
+    """The stop lands before any append of the run, the one that ends it among them."""
+
+    @tool(effect="idempotent")
+    async def look() -> object:
+        """Look."""
+        return await step("look", lambda: 1, effect="idempotent")
+
+    async def program() -> object:
+        return await step("look", lambda: 1, effect="idempotent")
+
+    async def run(store: MemoryStore) -> str:
+        if what == "program":
+            return str((await Program(program, store=store).run(run_id=RUN)).status)
+        model = ScriptedModel([call("look"), "Done."])
+        agent = Agent(model, name="clerk", tools=[look], store=store)
+        return str((await agent.run("Go.", run_id=RUN)).status)
+
+    for place in itertools.count():
+        store = Stopping(place)
+        status = await run(store)
+        if store.place >= 0:
+            break
+        state = await Runs(store).get(RUN)
+        assert (status, state.status, state.cause) == ("cancelled", "cancelled", "no")
+        assert not await store.unconsumed(state.session)
+    assert place >= 3
+    assert status == "done"
+
+
+async def test_a_cancel_that_comes_behind_the_end_of_its_run_says_so() -> None:
+    class Slow(MemoryStore):
+        async def put(self, session: str, message: Message, *, stop: bool = False) -> Put:
+            if stop:  # the run ends between the look and the word
+                await clock.advance(61)
+                await program.run(run_id=RUN)
+            return await super().put(session, message, stop=stop)
+
+    async def nap() -> int:
+        await sleep("night", 60)
+        return 1
+
+    clock, store = FakeClock(), Slow()
+    program = Program(nap, store=store, clock=clock)
+    await program.run(run_id=RUN)
+    with pytest.raises(RunFinished, match="done"):
+        await Runs(store, clock=clock).cancel(RUN)
+    assert (await program.run(run_id=RUN)).output == 1
 
 
 async def test_a_caller_that_is_cancelled_aborts_its_program_which_goes_on_later() -> None:

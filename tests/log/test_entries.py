@@ -12,12 +12,14 @@ from hypothesis import given, strategies as st
 from perdure.clock import RandomIds, SystemClock
 from perdure.errors import CorruptLog, EntryRefused, NotIJson
 from perdure.log.entries import (
+    ClosedEntry,
     DispatchEntry,
     ItemEntry,
     ResponseEntry,
     StepEntry,
     UnknownEntry,
     decode_entry,
+    ends_by_itself,
     starts_effect,
 )
 from perdure.log.ids import ENVELOPE, ParentRef, new_session_id, subsession_id
@@ -223,6 +225,13 @@ def test_dispatches_and_step_starts_begin_effects() -> None:
     assert starts_effect(StepEntry(phase="start"))
     assert not starts_effect(StepEntry(phase="end"))
     assert not starts_effect(ItemEntry())
+
+
+def test_a_run_ends_by_itself_when_it_is_done_and_not_by_a_message() -> None:
+    assert ends_by_itself(ClosedEntry(status="done"))
+    assert ends_by_itself(ClosedEntry(status="stopped"))
+    assert not ends_by_itself(ClosedEntry(status="cancelled"))
+    assert not ends_by_itself(ClosedEntry(status="done", message="m"))
 
 
 @given(st.integers(0, 4 * 10**18))

@@ -24,7 +24,7 @@ from perdure.durable.readiness import ready_calls
 from perdure.durable.reconciling import reconcile
 from perdure.durable.sagas.rollback import is_rolled_back, roll_back
 from perdure.durable.spending import account_of
-from perdure.errors import Aborted, LeaseExpired, Tripped
+from perdure.errors import Aborted, LeaseExpired, StopRequested, Tripped
 from perdure.log import Draft, Recording, Session
 from perdure.loop import Broadcast, Limits, Opening, RunEnd, Trigger
 from perdure.loop.account import Account
@@ -200,8 +200,10 @@ async def _outlook(driven: Driven, recording: Recording, begun: int) -> Outlook:
 
 
 async def _close(recording: Recording, status: str, cause: str) -> None:
+    """Close a run, unless it was told to stop: the next pass takes that up (LOG 9)."""
     body = {"status": status, "cause": cause}
-    await recording.append(Draft("perdure:closed", {n: v for n, v in body.items() if v}))
+    with contextlib.suppress(StopRequested):
+        await recording.append(Draft("perdure:closed", {n: v for n, v in body.items() if v}))
 
 
 # --- one drive ---------------------------------------------------------------------------------

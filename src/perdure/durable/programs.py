@@ -16,7 +16,7 @@ from msgspec import Raw
 
 from perdure.durable.callwork import ProgramPort
 from perdure.durable.driven import Driven
-from perdure.errors import Aborted, LogError, PerdureError, Suspend, ToolPanic
+from perdure.errors import Aborted, LogError, PerdureError, StopRequested, Suspend, ToolPanic
 from perdure.log import Draft, Recording, View
 from perdure.log.entries import Json
 from perdure.log.programs import program_work
@@ -139,7 +139,10 @@ class ProgramDrive:
         if outcome.status == "returned" and outcome.result is not None:
             result = text_of(outcome.result.output)
             closed: Json = {"status": "done", "result": Raw(result.encode())}
-            return await self._write(self._end("done"), closed=closed)
+            try:
+                return await self._write(self._end("done"), closed=closed)
+            except StopRequested:  # it comes first; the driver takes it up
+                return await self._write(self._end("aborted", Aborted("the run was cancelled")))
         error = outcome.error or PerdureError("the program ended without a result")
         if isinstance(error, Suspend):
             return await self._write(self._end("input_required"), wait=dict(error.wait))

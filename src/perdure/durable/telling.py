@@ -13,7 +13,7 @@ from msgspec import Raw
 
 from perdure.clock import Clock, Ids
 from perdure.durable.callwork import check_name
-from perdure.durable.cancelling import cancel_children, cancel_run
+from perdure.durable.cancelling import CANCELLED, cancel_children, cancel_run
 from perdure.durable.consuming import (
     Authority,
     consume,
@@ -357,6 +357,9 @@ async def tell_cancel(store: Store, run_id: str, said: Said, *, clock: Clock, id
     message = message_of(told, session)
     await store.put(session.id, message, stop=True)
     await _close_now(store, session.id, clock=clock, ids=ids)
+    over = (await read_run(store, session.id)).view().closed
+    if over is not None and over.status != CANCELLED:  # it ended before the stop was put
+        raise RunFinished(run_id, over.status)
 
 
 CLOSED_HERE = frozenset({"run", PROGRAM})

@@ -127,7 +127,7 @@ class Leased(LogError):
 
 
 class StopRequested(LogError):
-    """A stop of the tree waits to be taken up, so nothing with an effect may begin."""
+    """A stop of the tree waits to be taken up: no effect may begin, and the run may not end."""
 
     def __init__(self, root: str) -> None:
         self.root = root

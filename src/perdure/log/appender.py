@@ -28,7 +28,8 @@ from perdure.errors import (
     StoreFailed,
     TransactionUndone,
 )
-from perdure.log.entries import AnyEntry, starts_effect
+from perdure.log.appending import stop_forbids
+from perdure.log.entries import AnyEntry
 from perdure.log.path import View
 from perdure.log.rules import call_fault
 from perdure.log.session import Session
@@ -276,11 +277,11 @@ class Appender:
             return
 
     def _split(self, sealed: list[_Waiting], error: StopRequested) -> list[_Waiting]:
-        """Take out the first group in which an effect begins; what follows is sealed anew."""
+        """Take out the first group that a stop forbids; what follows is sealed anew."""
         at = next(
             place
             for place, waiting in enumerate(sealed)
-            if any(map(starts_effect, waiting.entries))
+            if any(stop_forbids(self.session.header, entry) for entry in waiting.entries)
         )
         self._refused[sealed[at].number] = error
         sealed[at].undo()

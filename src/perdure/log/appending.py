@@ -16,7 +16,7 @@ from perdure.errors import (
     StaleVersion,
     StopRequested,
 )
-from perdure.log.entries import AnyEntry, starts_effect
+from perdure.log.entries import AnyEntry, ends_by_itself, starts_effect
 from perdure.log.header import Header
 
 
@@ -63,7 +63,8 @@ def check_append(
         StaleVersion: The session has grown since, by others.
         EntryRefused: An entry cannot stand there.
         MessageTaken: A message is not there to be consumed.
-        StopRequested: An effect would begin in a tree that was told to stop.
+        StopRequested: An effect would begin in a tree that was told to stop, or its run would end
+            as if it was not.
     """
     held = _held(holding, version, batch)
     if sorted(consumed) != sorted(entry.message for entry in batch if entry.message):
@@ -71,9 +72,17 @@ def check_append(
     rest = batch[held:]
     _check_places(holding, rest)
     _check_messages(holding, rest)
-    if stopped and any(map(starts_effect, rest)):
+    if stopped and any(stop_forbids(holding.header, entry) for entry in rest):
         raise StopRequested(holding.header.lease_root)
     return held
+
+
+def stop_forbids(header: Header, entry: AnyEntry) -> bool:
+    """Whether an entry must not be written while a stop waits in the tree of its session.
+
+    It is what begins an effect (LOG 3.5), and the end of the run, of which the stop is to decide.
+    """
+    return starts_effect(entry) or (not header.root and ends_by_itself(entry))
 
 
 def check_transaction(

@@ -722,3 +722,11 @@ def starts_effect(entry: AnyEntry) -> bool:
     if isinstance(entry, StepEntry):
         return entry.phase == "start"
     return isinstance(entry, DispatchEntry)
+
+
+def ends_by_itself(entry: AnyEntry) -> bool:
+    """Whether a run is over with it, and by no stop: a stop that came before wins (LOG 9)."""
+    return isinstance(entry, ClosedEntry) and entry.status in _ENDS and not entry.message
+
+
+_ENDS = frozenset({"done", "stopped"})

@@ -185,7 +185,7 @@ class Log(Protocol):
             NoSession: There is no such session.
             FenceLost: The fence is not in force.
             StaleVersion: The session has grown since `version`, by others.
-            StopRequested: An effect would begin, and the tree was told to stop.
+            StopRequested: An effect would begin, or the run end, and the tree was told to stop.
             MessageTaken: A message was consumed already, or does not exist.
             EntryRefused: An entry's parent is missing, its id is there already, or `consumed` and
                 the batch name different messages.

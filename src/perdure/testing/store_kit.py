@@ -619,6 +619,23 @@ async def a_stop_forbids_effects_in_the_whole_tree(store: Store) -> None:
 
 
 @_check
+async def a_stop_forbids_that_its_run_ends_by_itself(store: Store) -> None:
+    """LOG 9: the run ends by the stop, which the last entry consumes; a sub-agent may end."""
+    lease, _ = await _made(store)
+    await store.create(header("child", root="s1", origin=Origin("s1")), fence=lease.fence)
+    await store.put("s1", Message(id="stop"), stop=True)
+    for status in ("done", "stopped"):
+        ends = chain(1, type="perdure:closed", body={"status": status})
+        with _refused(StopRequested):
+            await store.append("s1", 0, lease.fence, ends)
+    done = chain(1, type="perdure:closed", body={"status": "done"})
+    await store.append("child", 0, lease.fence, done)
+    body = {"status": "cancelled", MESSAGE: "stop"}
+    taken = chain(1, first=9, type="perdure:closed", body=body)
+    await store.append("s1", 0, lease.fence, taken, consumed=["stop"])
+
+
+@_check
 async def roots_are_due_by_time_or_message(store: Store) -> None:
     """LOG 3.3: also for a message to a child; no longer once it is consumed."""
     lease, _ = await _made(store, session="a")

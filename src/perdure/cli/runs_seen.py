@@ -24,7 +24,7 @@ from perdure.durable.messages import (
     Vote,
     decode_told,
 )
-from perdure.durable.state import CHILD, child_of, program_pending
+from perdure.durable.state import CHILD, children_of, program_pending
 from perdure.errors import NoSession
 from perdure.log import Call, Session, Store
 from perdure.log.approvals import HeldGate
@@ -143,9 +143,10 @@ def _pending(branch: Branch, sessions: Mapping[str, Session]) -> Iterator[Pendin
                 yield from _pending(Branch((*path, wait.name), child), sessions)
     for one in pending_of(view, session, ToolSet()):
         yield msgspec.structs.replace(one, path=path)
-        child = sessions.get(child_of(view, one.call.call_id))
-        if child is not None:
-            yield from _pending(Branch((*path, one.call.call_id), child), sessions)
+        for name in children_of(view, one.call.call_id):
+            child = sessions.get(name)
+            if child is not None:
+                yield from _pending(Branch((*path, one.call.call_id), child), sessions)
 
 
 # --- a call that waits -------------------------------------------------------------------------

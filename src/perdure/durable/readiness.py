@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import cast
 
+from perdure.durable.callwork import shown_step
 from perdure.durable.driven import Driven, SubAgent
 from perdure.durable.gates import wants_counting
 from perdure.durable.plan import NO_LIMITS, Outlook, Rest, limits_allow, plan
-from perdure.durable.state import BUDGET, CHILD, CUT, child_of, read_run
+from perdure.durable.state import BUDGET, CHILD, CUT, children_of, read_run
 from perdure.errors import NoSession
 from perdure.log import AnyEntry, Call, Store, View
 from perdure.log.entries import (
@@ -66,12 +67,25 @@ async def ready_calls(
             if last is None or not is_ours(last.id) or _has_news(view, last, call.entry, now):
                 ready.add(call.call_id)
             continue
-        child = child_of(view, call.call_id)
-        found = tools.get(call.call.name)
-        tool = unwrap(found) if found is not None else None
-        if child and isinstance(tool, SubAgent) and await _is_ready(store, child, tool.driven):
+        if await _agent_goes_on(store, view, call, tools, is_ours):
             ready.add(call.call_id)
     return frozenset(ready)
+
+
+async def _agent_goes_on(
+    store: Store, view: View, call: Call, tools: ToolSet, is_ours: Callable[[str], bool]
+) -> bool:
+    """Whether an agent that a call waits for, its own or one that its tool calls, goes on."""
+    agents = {one.session: one for one in named_waits(call.wait) if one.kind == CHILD}
+    for child in children_of(view, call.call_id):
+        one = agents.get(child)
+        if one is not None and one.cut and is_ours(call.decisions[-1].id):
+            continue  # what cut it just now would cut it again: it is for the next driver
+        found = tools.get(shown_step(one.name) if one is not None else call.call.name)
+        tool = unwrap(found) if found is not None else None
+        if isinstance(tool, SubAgent) and await _is_ready(store, child, tool.driven):
+            return True
+    return False
 
 
 def _is_allowed(view: View, call: Call, is_ours: Callable[[str], bool], limits: Limits) -> bool:

@@ -185,10 +185,8 @@ async def _waiting(
         return tuple(found)
     for one in pending_of(view, session, tools):
         found.append(msgspec.structs.replace(one, path=path))
-        child = child_of(view, one.call.call_id)
-        if child:
-            below = (*path, one.call.call_id)
-            found += await _below(store, child, below)
+        for child in children_of(view, one.call.call_id):
+            found += await _below(store, child, (*path, one.call.call_id))
     return tuple(found)
 
 
@@ -223,8 +221,10 @@ async def _below(store: Store, child: str, path: tuple[str, ...]) -> tuple[Pendi
     return await _waiting(store, session, ToolSet(), path)
 
 
-def child_of(view: View, call_id: str) -> str:
-    """The session of the sub-agent that a suspended call waits for; empty if it waits for none."""
+def children_of(view: View, call_id: str) -> tuple[str, ...]:
+    """The sessions of the agents that a suspended call waits for: its own, or those it invoked."""
     call = view.calls.open.get(call_id)
     wait = call.wait if call is not None else {}
-    return str(wait.get("session", "")) if wait.get("kind") == CHILD else ""
+    invoked = tuple(one.session for one in named_waits(wait) if one.kind == CHILD and one.session)
+    own = str(wait.get("session", "")) if wait.get("kind") == CHILD else ""
+    return invoked or ((own,) if own else ())

@@ -25,13 +25,15 @@ from perdure.durable.callwork import (
     recorded_now,
     step_now,
 )
-from perdure.errors import ConfigError, OutcomeUnknown, StepFailed, ToolError
+from perdure.durable.invoked import link_child, suspend_for_agent
+from perdure.errors import ConfigError, OutcomeUnknown, StepFailed, Suspend, ToolError
 from perdure.log.entries import Json, StepEntry
 from perdure.loop import LoopPort
 from perdure.loop.config import RunNested
 from perdure.tools import Call, Effect, Tool, ToolResult, current_call, effect_of
 from perdure.tools.effect import is_effect
 from perdure.tools.result import json_text
+from perdure.tools.tool import is_subsession
 from perdure.wire import FunctionCallOutput, decode_item, encode, function_call_output
 
 T = TypeVar("T")
@@ -219,24 +221,38 @@ async def nested_step(call: Call, tool: Tool, arguments: str, run: RunNested) ->
 
     Raises:
         ToolError: It failed or was refused, now or before.
-        OutcomeUnknown: It may have taken effect, and must not be made again.
+        OutcomeUnknown: It may have taken effect, and must not be made again; or it is an agent that
+            waits, and the call cannot.
+        ConfigError: It is an agent, and its work could not be found again.
+        Suspend: It is an agent that waits.
     """
     recorded = recorded_now()
     if recorded is None or recorded.call is not call or step_now.get():
-        return (await run("")).result
+        if is_subsession(tool):
+            raise ConfigError(
+                f"agent {tool.name!r} is invoked inside a step or by a tool that was invoked, and "
+                "would begin anew after a crash: invoke it in the tool that the model calls"
+            )
+        return (await run("", "")).result
     place = recorded.calls[tool.name] = recorded.calls.get(tool.name, 0) + 1
     name = f"{INVOKED}{tool.name}/{place}"
     key = f"{call.idempotency_key}/{name}"
+    child = f"{call.id}/{tool.name}/{place}" if is_subsession(tool) else ""
 
     told: Json = {}
 
     async def work() -> object:
-        given, told["arguments"] = await run(key)
+        if child:
+            await link_child(recorded, child)
+        given, told["arguments"] = await run(key, child)
         shown = function_call_output(call.id, given.output)
         return msgspec.json.decode(encode(shown))
 
     effect = effect_of(tool, arguments or "{}")
-    item = await _step(recorded, _Planned(name, work, effect, told=told))
+    try:
+        item = await _step(recorded, _Planned(name, work, effect, told=told))
+    except Suspend as waits:
+        await suspend_for_agent(recorded, name, waits)
     if isinstance(item, str):  # somebody said what it gave
         return ToolResult(item)
     output = decode_item(msgspec.json.encode(item))

@@ -239,11 +239,11 @@ def _shown(recorded: Recorded) -> Json:
         if wait.end is None and (not wait.lost or recorded.asked[key]) and wait.begin.kind != RACE
     ]
     begins.sort(key=lambda begin: begin.kind != "interrupt")
-    waits = [_named(recorded, begin) for begin in begins]
+    waits = [*(_named(recorded, begin) for begin in begins), *_invoked(recorded)]
     shown: Json = {**waits[0], "waits": waits}
-    first = begins[0]
+    first = begins[0] if begins else None
     statuses = {str(wait.get("status", "")) for wait in waits}
-    if first.kind == "interrupt":
+    if first is not None and first.kind == "interrupt":
         shown |= {"prompt": first.prompt, "schema": first.schema}
         statuses.add("input_required")
     status = next((one for one in ("halted", "input_required") if one in statuses), "")
@@ -255,6 +255,16 @@ def _shown(recorded: Recorded) -> Json:
         **({"status": status} if status else {}),
         **({"due": due} if due is not None else {}),
     }
+
+
+def _invoked(recorded: Recorded) -> list[Json]:
+    """The agents that the call of a tool waits for: their steps have no end."""
+    waits = recorded.work.waits
+    return [
+        {"kind": CHILD, "name": name, **known}
+        for name, known in recorded.agents.items()
+        if (CHILD, name) not in waits
+    ]
 
 
 def _named(recorded: Recorded, begin: WaitEntry) -> Json:

@@ -64,8 +64,8 @@ class Nested(NamedTuple):
     arguments: str
 
 
-RunNested = Callable[[str], Awaitable[Nested]]
-"""Runs a nested call under a key; an empty one is made up."""
+RunNested = Callable[[str, str], Awaitable[Nested]]
+"""Runs a nested call under a key and an id; empty ones are made up."""
 
 NestedMemo = Callable[[Call, Tool, str, RunNested], Awaitable[ToolResult]]
 """Stands around a nested call: the call that makes it, its tool, its arguments, what runs it. With

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perdure.errors import OutcomeUnknown, ToolError
+from perdure.errors import OutcomeUnknown, Suspend, ToolError
 from perdure.loop import batch as batches
 from perdure.loop.config import Nested
 from perdure.loop.decisions import ToolDecision
@@ -22,18 +22,23 @@ async def run_nested(drive: Drive, parent: Call, name: str, arguments: str) -> T
 
     Raises:
         ToolError: It failed, was refused, or there is no such tool.
+        Suspend: It is an agent that waits.
     """
     memo, tool = drive.config.memo, drive.tools.get(name)
+    asked = name, arguments
     if memo is None or tool is None:
-        return (await _run(drive, parent, name, arguments, "")).result
+        return (await _run(drive, parent, asked, "", "")).result
     return await memo(
-        parent, tool, arguments, lambda key: _run(drive, parent, name, arguments, key)
+        parent, tool, arguments, lambda key, call_id: _run(drive, parent, asked, key, call_id)
     )
 
 
-async def _run(drive: Drive, parent: Call, name: str, arguments: str, key: str) -> Nested:
-    """Every nested call has a fresh id, and a fresh key unless it is given one."""
-    call_id = drive.config.ids.new("call_")
+async def _run(
+    drive: Drive, parent: Call, asked: tuple[str, str], key: str, call_id: str
+) -> Nested:
+    """A nested call has a fresh id and a fresh key unless it is given them."""
+    name, arguments = asked
+    call_id = call_id or drive.config.ids.new("call_")
     call = FunctionCall(call_id=call_id, name=name, arguments=arguments)
     info = ToolCallInfo(
         run_id=drive.run_id,
@@ -64,6 +69,8 @@ async def _run(drive: Drive, parent: Call, name: str, arguments: str, key: str) 
         return Nested(slot.result, slot.arguments)
     if slot.unknown:
         raise OutcomeUnknown(str(slot.error)) from slot.error
+    if slot.wait is not None:
+        raise Suspend(str(slot.error), wait=slot.wait)
     said = text_of(slot.result.output) if slot.result is not None else str(slot.error)
     raise ToolError(said.removeprefix("Error: ")) from slot.error
 

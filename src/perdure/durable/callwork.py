@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from typing import TypeAlias
 
-from perdure.errors import ConfigError
+from perdure.errors import ConfigError, OutcomeUnknown
 from perdure.log import Draft, Recording
 from perdure.log.entries import Json
 from perdure.log.programs import OWN
@@ -47,6 +47,10 @@ class ProgramPort:
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
         self._attended: set[asyncio.Future[object]] = set()
+        self.unknown: OutcomeUnknown | None = None
+        """Nobody knows what came of a step of it."""
+        self.agents: dict[str, Json] = {}
+        """What its agents that wait are waiting for, by name."""
 
     @property
     def fence(self) -> str:
@@ -75,12 +79,15 @@ class Recorded:
         self.call = call
         self.recording = recording
         self.target = target
+        self._port = call.port
         self.running: dict[str, asyncio.Task[object]] = {}
         self.calls: dict[str, int] = {}
         """How many calls it has made, by tool."""
         self._writing: set[asyncio.Future[object]] = set()
         self.agents: dict[str, Json] = {}
-        """What the agents of a program that wait are waiting for, by name."""
+        """What its agents that wait are waiting for, by name."""
+        if isinstance(self._port, ProgramPort):
+            self.agents = self._port.agents
         self.asked: Counter[tuple[str, str]] = Counter()
         """How many races of this entry wait for what, by kind and name."""
         self.receives: dict[str, int] = {}
@@ -103,6 +110,12 @@ class Recorded:
         finally:
             self._writing.discard(written)
             written.set_result(None)
+
+    def doubt(self, error: OutcomeUnknown) -> None:
+        """Note that nobody knows what came of a step, also when its tool has ended."""
+        self.call.doubt(error)
+        if isinstance(self._port, LoopPort | ProgramPort):
+            self._port.unknown = error
 
     async def settle(self) -> None:
         """Wait until no step of the call runs; a wait unwinds only then (DESIGN 8).

@@ -38,7 +38,7 @@ async def suspend_for_agent(recorded: Recorded, name: str, waits: Suspend) -> No
             f"agent {agent!r} waits, and a tool whose effect is {effect!r} cannot: declare none, "
             "idempotent or keyed, and put what the tool does to the world into steps"
         )
-        recorded.call.doubt(error)
+        recorded.doubt(error)
         raise error
     recorded.agents[name] = {n: v for n, v in waits.wait.items() if n != "kind"}
     await suspend(recorded, f"agent {agent!r} waits")

@@ -16,6 +16,7 @@ from msgspec import Raw
 
 from perdure.durable.callwork import ProgramPort
 from perdure.durable.driven import Driven
+from perdure.durable.state import CHILD, CUT
 from perdure.errors import Aborted, LogError, PerdureError, StopRequested, Suspend, ToolPanic
 from perdure.log import Draft, Recording, View
 from perdure.log.entries import Json
@@ -99,8 +100,9 @@ class ProgramDrive:
     async def _drive(self) -> RunEnd:
         try:
             await self._recording.append(Draft("run", self._start()))
-            outcome = await self._entered()
-            return await self._ended(outcome)
+            port = ProgramPort(self._recording)
+            outcome = await self._entered(port)
+            return await self._ended(outcome, port.agents)
         except LogError as error:  # the record refuses; whoever drives next reads what it has
             return self._end("error", error)
 
@@ -112,9 +114,8 @@ class ProgramDrive:
             "source": "input" if first else "resume",
         }
 
-    async def _entered(self) -> Outcome:
+    async def _entered(self, port: ProgramPort) -> Outcome:
         program = self._program
-        port = ProgramPort(self._recording)
         job = Job(
             tool=_BodyTool(program.name, program.body),
             call_id="",
@@ -135,7 +136,17 @@ class ProgramDrive:
 
     # --- how it ended ----------------------------------------------------------------------------
 
-    async def _ended(self, outcome: Outcome) -> RunEnd:
+    async def _ended(self, outcome: Outcome, agents: Mapping[str, Json]) -> RunEnd:
+        if program_work(self._recording.view.work).halted_steps:  # whatever it made of that
+            return await self._write(self._end("input_required", outcome.error))
+        halted = [
+            {"kind": CHILD, "name": name, **wait}
+            for name, wait in agents.items()
+            if wait.get("status") == "halted" or wait.get(CUT)
+        ]
+        if halted and outcome.status == "returned":
+            wait: Json = {**halted[0], "waits": halted}
+            return await self._write(self._end("input_required"), wait=wait)
         if outcome.status == "returned" and outcome.result is not None:
             result = text_of(outcome.result.output)
             closed: Json = {"status": "done", "result": Raw(result.encode())}
@@ -146,8 +157,6 @@ class ProgramDrive:
         error = outcome.error or PerdureError("the program ended without a result")
         if isinstance(error, Suspend):
             return await self._write(self._end("input_required"), wait=dict(error.wait))
-        if program_work(self._recording.view.work).halted_steps:
-            return await self._write(self._end("input_required", error))
         if self._cause is not None:
             return await self._write(self._end("aborted", self._cause))
         if isinstance(error, ToolPanic) and error.__cause__ is not None:

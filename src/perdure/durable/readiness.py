@@ -181,8 +181,8 @@ async def _is_told(store: Store, session: str, entered: int | None) -> bool:
     last = view.drives.last
     if entered is not None and last is not None and wall_of(last.start.ts) < entered:
         return False
-    below = [child_of(view, call_id) for call_id in view.calls.open]
-    return any([await _is_told(store, child, entered) for child in below if child])
+    below = [child for call_id in view.calls.open for child in children_of(view, call_id)]
+    return any([await _is_told(store, child, entered) for child in below])
 
 
 def _is_over(view: View, wait: Wait, now: int) -> bool:

@@ -195,13 +195,14 @@ async def _step(recorded: Recorded, planned: _Planned) -> object:
         return _result(known.end)
     if known is not None and known.start is not None and "once" in (known.start.effect, effect):
         error = OutcomeUnknown(f"step {name!r} may have taken effect")
-        recorded.call.doubt(error)
+        recorded.doubt(error)
         raise error
     task = asyncio.get_running_loop().create_task(
         _taken(recorded, planned), name=f"perdure-step-{name}"
     )
     recorded.running[name] = task
     task.add_done_callback(lambda _: recorded.running.pop(name, None))
+    task.add_done_callback(_retrieved)
     port = recorded.call.port
     if isinstance(port, LoopPort | ProgramPort):
         port.attend(task)
@@ -279,6 +280,12 @@ async def _taken(recorded: Recorded, planned: _Planned) -> object:
             raise
         unknown = OutcomeUnknown(f"step {name!r} may have taken effect: {error}")
         raise _doubted(recorded, planned, unknown) from error
+    except BaseException as error:
+        unknown = OutcomeUnknown(f"step {name!r} was cut off, and may have taken effect")
+        _ = _doubted(recorded, planned, unknown)
+        if effect != "once" or not isinstance(error, asyncio.CancelledError) or _is_cancelled():
+            raise
+        raise unknown from error
     try:
         text = json_text(given)
     except ToolError as error:
@@ -293,8 +300,19 @@ async def _taken(recorded: Recorded, planned: _Planned) -> object:
 def _doubted(recorded: Recorded, planned: _Planned, error: OutcomeUnknown) -> OutcomeUnknown:
     """The error, noted where its call is judged: no tool can make it up (DESIGN 8)."""
     if planned.effect == "once":
-        recorded.call.doubt(error)
+        recorded.doubt(error)
     return error
+
+
+def _retrieved(task: asyncio.Task[object]) -> None:
+    """Have seen what a step failed with: its call may be cut before, and it stands noted."""
+    if not task.cancelled():
+        _ = task.exception()
+
+
+def _is_cancelled() -> bool:
+    here = asyncio.current_task()
+    return here is not None and here.cancelling() > 0
 
 
 def step_key() -> str:

@@ -429,6 +429,7 @@ class _Hooks(BatchHooks):
         slot = self._slots[job.call_id]
         if isinstance(job.port, LoopPort):
             await job.port.close()
+            outcome = _as_known(job.port, outcome)
         self._failure = self._failure or self._drive.failure
         take_outcome(self._drive, slot, outcome, stopped=self._is_stopped())
         with self._failing():
@@ -519,6 +520,15 @@ def take_outcome(drive: Drive, slot: Slot, outcome: Outcome, *, stopped: bool) -
     else:
         ran = slot.entered or slot.was_dispatched
         drive.why[slot.call.call_id] = _pending(slot, "aborted" if ran else "undispatched")
+
+
+def _as_known(port: LoopPort, outcome: Outcome) -> Outcome:
+    """The outcome of a call, in view of what its tool left running has come to (DESIGN 8)."""
+    if port.unknown is None or outcome.status not in ("returned", "failed", "signalled"):
+        return outcome
+    return dataclasses.replace(
+        outcome, status="failed", result=None, error=port.unknown, may_have_run=True
+    )
 
 
 def _is_known_unknown(outcome: Outcome) -> bool:

@@ -23,7 +23,7 @@ from perdure.tools import Call, ToolResult, current_call
 from perdure.tools.result import json_text
 
 if TYPE_CHECKING:
-    from perdure.errors import BudgetExceeded
+    from perdure.errors import BudgetExceeded, OutcomeUnknown
     from perdure.loop.account import Account
     from perdure.loop.state import Drive
 
@@ -134,13 +134,15 @@ def drive_scope() -> DriveScope:
 class LoopPort:
     """What the loop puts behind the handle of a call."""
 
-    __slots__ = ("_attended", "_closed", "_drive", "_nested")
+    __slots__ = ("_attended", "_closed", "_drive", "_nested", "unknown")
 
     def __init__(self, drive: Drive) -> None:
         self._drive = drive
         self._nested: set[asyncio.Task[ToolResult]] = set()
         self._attended: set[asyncio.Future[object]] = set()
         self._closed = False
+        self.unknown: OutcomeUnknown | None = None
+        """Nobody knows what came of a part of the call; it may tell so after its tool has ended."""
 
     @property
     def clock(self) -> Clock:

@@ -66,7 +66,7 @@ def to_result(value: object) -> ToolResult:
     if isinstance(value, Part):
         return ToolResult((value,))
     parts = _as_parts(value)
-    return ToolResult(json_text(value) if parts is None else parts)
+    return ToolResult(_as_json(value) if parts is None else parts)
 
 
 def _as_parts(value: object) -> tuple[Part, ...] | None:
@@ -91,13 +91,24 @@ def json_text(value: object) -> str:
     Raises:
         ToolError: It has none; the message says that the tool has run.
     """
+    text = _as_json(value)
+    if scalar_text(text) is not text:
+        raise ToolError(NOT_JSON.format("it has a lone surrogate, which is half a character"))
+    return text
+
+
+NOT_JSON = "the tool ran, but its result is not JSON: {}"
+
+
+def _as_json(value: object) -> str:
+    """Its JSON text, with the lone surrogates that a `ToolResult` replaces."""
     try:
         return _ENCODER.encode(msgspec.to_builtins(value, str_keys=True, enc_hook=_pydantic))
     except RecursionError:
         reason = "it is nested too deeply, or contains itself"
     except Exception as error:  # noqa: BLE001 - the value's own code may raise anything
         reason = str(error) or type(error).__name__
-    raise ToolError(f"the tool ran, but its result is not JSON: {reason}")
+    raise ToolError(NOT_JSON.format(reason))
 
 
 def error_result(error: BaseException) -> ToolResult:

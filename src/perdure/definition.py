@@ -11,6 +11,7 @@ from perdure.models import Resolved, resolve
 from perdure.models.capabilities import of_client, of_scheme
 from perdure.output import Output, Plan, plan_of
 from perdure.output.contract import OutputT
+from perdure.seconds import check_seconds
 from perdure.tools import KeySource, Tool, approval_of
 from perdure.tools.approval import check_approval
 from perdure.wire import Request
@@ -50,10 +51,10 @@ def check_members(agent: object) -> None:
         value: object = getattr(agent, name)
         if not isinstance(value, expected):
             raise ConfigError(f"Agent({name}=...) got {value!r}")
-    for name in ("lease", "max_stall"):
-        seconds: float = getattr(agent, name)
-        if not seconds > 0:
-            raise ConfigError(f"Agent({name}=...) is a positive number of seconds, got {seconds}")
+    for name in ("lease", "max_stall", "max_seconds", "grace", "wind_down"):
+        seconds: object = getattr(agent, name)
+        if seconds is not None:
+            check_seconds(f"Agent({name}=...)", seconds, zero=name in ("grace", "wind_down"))
 
 
 def check_instructions(given: object) -> None:

@@ -281,7 +281,7 @@ def test_what_cannot_be_a_tool_is_refused_when_it_is_defined(
     ("options", "reason"),
     [
         ({"effect": "twice"}, "has the effect 'twice'; it is one of none, idempotent"),
-        ({"timeout": 0}, "has the timeout 0; it must be positive"),
+        ({"timeout": 0}, "must be positive and at most"),
         ({"name": "a b"}, "'a b' cannot name a tool"),
         ({"name": ""}, "'' cannot name a tool"),
         ({"name": "x" * 65}, "cannot name a tool"),

@@ -20,6 +20,7 @@ from perdure.durable.gates import settle_gates
 from perdure.durable.late import late_sink, report_unrecorded
 from perdure.durable.leftovers import refuse_leftovers
 from perdure.durable.plan import NO_LIMITS, Close, Drive, Outlook, Rest, limits_left, plan
+from perdure.durable.progress import Progress
 from perdure.durable.readiness import ready_calls
 from perdure.durable.reconciling import reconcile
 from perdure.durable.sagas.rollback import is_rolled_back, roll_back
@@ -97,9 +98,10 @@ async def drive_until_rest(driven: Driven, recording: Recording, driving: Drivin
     Raises:
         ConfigError: The agent could not send a request; what was written stands.
         LogError: The store refuses.
+        NoProgress: Its drives end, and its record does not say so.
     """
     end: RunEnd | None = None
-    begun = recording.session.version
+    progress = Progress(recording.session)
     while True:
         if is_rolled_back(recording):
             rested = await _roll_back(driven, recording, driving)
@@ -125,8 +127,8 @@ async def drive_until_rest(driven: Driven, recording: Recording, driving: Drivin
             driving.at("counted")
             recording = recording.again()
             continue
-        outlook = await _outlook(driven, recording, begun)
-        step = plan(outlook, taken.answers)
+        outlook = await _outlook(driven, recording, progress.begun)
+        step = progress.planned(plan(outlook, taken.answers))
         if isinstance(step, Rest) and step.status == "halted":
             step = plan(outlook, await reconcile(_authority(driven, recording), outlook.tools))
         driving.at("planned")
@@ -134,7 +136,10 @@ async def drive_until_rest(driven: Driven, recording: Recording, driving: Drivin
             return Rested(status="aborted", end=end)
         match step:
             case Drive(opening):
-                end = await _drive(driven, recording, driving, opening, limits_left(outlook))
+                end = progress.ended(
+                    await _drive(driven, recording, driving, opening, limits_left(outlook)),
+                    recording.session,
+                )
                 driving.at("driven")
                 if isinstance(end.error, Tripped):
                     await recording.recorder.appender.ticket  # raises if the failure is not durable

@@ -58,6 +58,7 @@ PerdureError
 │   ├── UnsupportedFormat (ValueError)   a format this version does not read
 │   ├── CorruptLog (ValueError)      a line is not what it must be
 │   ├── EntryRefused (ValueError)    an entry that the rules of the format forbid here
+│   ├── NoProgress                   a driver did the same again, and nothing came of it
 │   ├── StaleVersion                 the session has grown since
 │   ├── FenceLost                    another driver has the lease, or nobody
 │   ├── Leased                       another driver drives the session
@@ -138,6 +139,7 @@ from perdure.errors.log import (
     MessageTaken,
     NameTaken,
     NoEntry,
+    NoProgress,
     NoRequestHash,
     NoSession,
     RequestMismatch,
@@ -272,6 +274,7 @@ __all__ = [
     "NeedsApproval",
     "NoEntry",
     "NoOutput",
+    "NoProgress",
     "NoPrompt",
     "NoRecordedTurn",
     "NoRequestHash",

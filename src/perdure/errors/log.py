@@ -85,6 +85,23 @@ class EntryRefused(LogError, ValueError):
     """An entry that the rules of the format forbid at this place; nothing was written."""
 
 
+class NoProgress(LogError):
+    """A driver was stopped that did the same again and again, and nothing came of it.
+
+    Attributes:
+        session: The session.
+        drives: How many of its drives left the run as if they had not been.
+    """
+
+    def __init__(self, session: str, drives: int) -> None:
+        self.session = session
+        self.drives = drives
+        super().__init__(
+            f"session {session!r} was driven {drives} times in a row, and nothing came of it but "
+            "that it goes on; its driver stopped"
+        )
+
+
 class StaleVersion(LogError):
     """An append built on another version of the session; nothing was written.
 

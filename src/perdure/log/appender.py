@@ -29,7 +29,7 @@ from perdure.errors import (
     TransactionUndone,
 )
 from perdure.log.appending import stop_forbids
-from perdure.log.entries import AnyEntry
+from perdure.log.entries import AnyEntry, UnknownEntry
 from perdure.log.path import View
 from perdure.log.rules import call_fault
 from perdure.log.session import Session
@@ -228,6 +228,8 @@ class Appender:
             try:
                 self._seal_group(waiting)
             except PerdureError as error:
+                if any(draft.type == "run" for draft in waiting.drafts):
+                    raise  # without its bounds, nothing of a drive has a place
                 self._refused[waiting.number] = error
                 waiting.undo()
                 if self.view.leaf != self._leaf_of(sealed):
@@ -361,6 +363,8 @@ class Appender:
         fault = call_fault(self.view, entry)
         if fault:
             raise EntryRefused(fault)
+        if isinstance(entry, UnknownEntry) and entry.malformed:  # whoever reads it would miss it
+            raise EntryRefused(f"an entry {entry.type!r} could not be read back: {entry.malformed}")
         return entry
 
     def _tell(self, sealed: Sequence[_Waiting]) -> None:

@@ -16,6 +16,7 @@ from perdure.loop.middleware import Middleware
 from perdure.loop.model import Model
 from perdure.loop.retry import Retry
 from perdure.loop.transcript import Items
+from perdure.seconds import check_seconds
 from perdure.tools import Call, Elicitor, Tool, ToolResult
 from perdure.wire import ABSENT, Item, Request, is_extension
 
@@ -183,8 +184,8 @@ class Config:
         check_identity(self.principal, "principal")
         if self.max_turns is not None and self.max_turns < 1:
             raise ConfigError(f"max_turns must be at least 1, got {self.max_turns}")
-        if self.max_seconds is not None and not self.max_seconds > 0:
-            raise ConfigError(f"max_seconds must be positive, got {self.max_seconds}")
+        if self.max_seconds is not None:
+            check_seconds("max_seconds", self.max_seconds)
         if self.left.turns is not None and self.left.turns < 0:
             raise ConfigError(f"a run cannot have {self.left.turns} turns left")
         if self.max_parallel < 1:

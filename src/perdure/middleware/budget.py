@@ -15,6 +15,7 @@ from perdure.loop.account import Account, PriceOf, Spent
 from perdure.loop.spend import Price
 from perdure.middleware.cost import prices_of
 from perdure.middleware.prices import KnownPrices, Prices, Rates
+from perdure.seconds import check_seconds
 from perdure.wire import Usage
 
 
@@ -62,9 +63,8 @@ class Budget:
             count: object = getattr(self, name)
             if count is not None and not (_is_whole(count) and cast("int", count) > 0):
                 raise ConfigError(f"Budget({name}=...) is a positive whole number, got {count!r}")
-        seconds = cast("object", self.seconds)
-        if seconds is not None and not (isinstance(seconds, int | float) and seconds > 0):
-            raise ConfigError(f"Budget(seconds=...) is a positive number, got {seconds!r}")
+        if self.seconds is not None:
+            check_seconds("Budget(seconds=...)", self.seconds)
         object.__setattr__(self, "cost", _money(self.cost))
         if self.prices is not None:
             prices_of(self.prices)

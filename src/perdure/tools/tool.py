@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Protocol, TypeAlias, runtime_checkable
 
 from perdure.errors import ConfigError
+from perdure.seconds import check_seconds
 from perdure.tools.approval import Approval, as_approval
 from perdure.tools.arguments import parse_arguments, plain_arguments
 from perdure.tools.call import Call
@@ -232,10 +233,10 @@ def check_name(name: str) -> None:
 
 
 def check_timeout(timeout: float | None, tool: str) -> None:
-    """Refuse a timeout that is not positive.
+    """Refuse a timeout that is none, or that no record could hold.
 
     Raises:
         ConfigError: It is not.
     """
-    if timeout is not None and not timeout > 0:
-        raise ConfigError(f"tool {tool!r} has the timeout {timeout!r}; it must be positive")
+    if timeout is not None:
+        check_seconds(f"the timeout of tool {tool!r}", timeout)

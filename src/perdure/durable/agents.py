@@ -72,6 +72,7 @@ async def run_agent(name: str, agent: Driven, task: str) -> str:
         return value
     if wait is None:
         await _linked(recorded, name)
+    recorded.entered.add((CHILD, name))
     result = await _rested(recorded, name, agent, task)
     if result is None:
         await suspend(recorded, f"agent {name!r} waits")

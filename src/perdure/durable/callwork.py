@@ -90,6 +90,8 @@ class Recorded:
             self.agents = self._port.agents
         self.asked: Counter[tuple[str, str]] = Counter()
         """How many races of this entry wait for what, by kind and name."""
+        self.entered: set[tuple[str, str]] = set()
+        """The waits that this entry has come to, by kind and name: a tool may take another way."""
         self.receives: dict[str, int] = {}
         """How often it has received, by channel."""
 

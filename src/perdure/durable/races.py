@@ -24,6 +24,7 @@ from perdure.durable.waits import (
     sleep,
     sleep_until,
     suspend,
+    told,
     wait_for,
     waiting_now,
 )
@@ -101,13 +102,26 @@ async def _first(
             lost.append(wait)
             continue
         except TimeoutError:
+            await _beaten(recorded, lost)
             await _won(recorded, name, which, lost)
             raise
         finally:
             racing.reset(token)
+        if value is None:
+            await _beaten(recorded, lost)
         await _won(recorded, name, which, lost)
         return First(which, value)
     return None
+
+
+async def _beaten(recorded: Recorded, lost: list[NotYet]) -> None:
+    """Before a time wins: what waits in the inbox for one that was given before it came first.
+
+    Raises:
+        Suspend: Something does; the race is run again when it was taken up.
+    """
+    if lost and await told(recorded, [(one.kind, one.name) for one in lost]):
+        await suspend(recorded, "what it waits for is in the inbox")
 
 
 async def _won(recorded: Recorded, name: str, which: str, lost: list[NotYet]) -> None:

@@ -7,7 +7,7 @@ for.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextvars import ContextVar
 from typing import NoReturn, TypeVar
 
@@ -16,6 +16,7 @@ from msgspec import Raw
 
 from perdure.clock import Clock, SystemClock
 from perdure.durable.callwork import Recorded, check_name, recorded_now, step_now
+from perdure.durable.messages import Reply, Sent, Signal, Told, decode_told
 from perdure.durable.state import CHILD
 from perdure.errors import ConfigError, Suspend
 from perdure.log.entries import Json, WaitEntry
@@ -108,10 +109,12 @@ async def wait_for(
         signal = recorded.recording.view.work.signals.get(name)
         if signal is not None:
             await ended(recorded, wait, "signal", signal.value)
-        elif wait.begin.due is not None and wait.begin.due <= clock.wall():
-            await ended(recorded, wait, "timeout")
-        else:
+        elif wait.begin.due is None or wait.begin.due > clock.wall():
             await not_yet(recorded, wait, f"it waits for the signal {name!r}")
+        elif await told(recorded, [("signal", name)]):
+            await not_yet(recorded, wait, f"the signal {name!r} is in the inbox")
+        else:
+            await ended(recorded, wait, "timeout")
     end = recorded.work.waits["signal", name].end
     if end is None or end.outcome == "timeout":
         raise TimeoutError(f"the signal {name!r} did not come in time")
@@ -177,6 +180,7 @@ def must_be_recorded(recorded: Recorded | None, what: str) -> Recorded:
 async def begun(recorded: Recorded, kind: str, name: str, **members: object) -> Wait:
     """The wait of a name, as it began first; one that has lost a race begins again."""
     key = kind, name
+    recorded.entered.add(key)
     known = recorded.work.waits.get(key)
     if known is None or known.lost:
         body: Json = {"phase": "begin", "kind": kind, "name": name, **members}
@@ -190,6 +194,30 @@ async def ended(recorded: Recorded, wait: Wait, outcome: str, value: Raw | None 
     begin = wait.begin
     body: Json = {"phase": "end", "kind": begin.kind, "name": begin.name, "outcome": outcome}
     await recorded.write("perdure:wait", {**body, "value": value})
+
+
+async def told(recorded: Recorded, waits: Collection[tuple[str, str]]) -> bool:
+    """Whether the inbox has what one of some waits is for: it came before their time was up.
+
+    The driver takes it up when the tool is left, and the tool finds it when it is entered again.
+    """
+    recording = recorded.recording
+    messages = await recording.store.unconsumed(recording.session.id)
+    return any(_is_for(recorded, decode_told(one), waits) for one in messages)
+
+
+def _is_for(recorded: Recorded, said: Told | None, waits: Collection[tuple[str, str]]) -> bool:
+    match said:
+        case Signal():
+            return ("signal", said.name) in waits
+        case Sent():
+            channels = {name.rpartition("#")[0] for kind, name in waits if kind == "channel"}
+            return said.channel in channels
+        case Reply():
+            begins = (recorded.work.waits[one].begin.id for one in waits)
+            return said.begin in begins
+        case _:
+            return False
 
 
 class NotYet(BaseException):
@@ -219,7 +247,7 @@ async def not_yet(recorded: Recorded, wait: Wait, why: str) -> NoReturn:
 
 
 async def suspend(recorded: Recorded, why: str) -> NoReturn:
-    """Unwind the tool. What it waits for is all that has begun and not ended, a question first.
+    """Unwind the tool. What it waits for is all it came to that has not ended, a question first.
 
     Raises:
         Suspend: Always.
@@ -232,11 +260,15 @@ async def suspend(recorded: Recorded, why: str) -> NoReturn:
 
 
 def _shown(recorded: Recorded) -> Json:
-    """What a suspension says: all that has begun and not ended, and how the first of it waits."""
+    """What a suspension says: all that this entry came to and that has not ended.
+
+    What an earlier entry waited for and this one did not ask for wakes nobody.
+    """
     begins = [
         wait.begin
         for key, wait in recorded.work.waits.items()
-        if wait.end is None and (not wait.lost or recorded.asked[key]) and wait.begin.kind != RACE
+        if wait.end is None and key in recorded.entered and wait.begin.kind != RACE
+        if not wait.lost or recorded.asked[key]
     ]
     begins.sort(key=lambda begin: begin.kind != "interrupt")
     waits = [*(_named(recorded, begin) for begin in begins), *_invoked(recorded)]
@@ -248,8 +280,8 @@ def _shown(recorded: Recorded) -> Json:
         statuses.add("input_required")
     status = next((one for one in ("halted", "input_required") if one in statuses), "")
     dues = [due for wait in waits if isinstance(due := wait.get("due"), int)]
-    own = recorded.work.due
-    due = min(dues if own is None else [*dues, own], default=None)
+    own = (begin.due for begin in begins if begin.due is not None)
+    due = min((*dues, *own), default=None)
     return {
         **shown,
         **({"status": status} if status else {}),

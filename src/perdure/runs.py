@@ -35,6 +35,7 @@ from perdure.durable import (
     tree_spend,
     waiting_calls,
 )
+from perdure.durable.resolving import UNSAID
 from perdure.errors import ConfigError
 from perdure.log import AnyEntry, Filters, Listed, Session, Spend, Store, decode_entry
 from perdure.tools import ToolSet
@@ -286,7 +287,7 @@ class Runs:
         output: str | None = None,
         failed: str | None = None,
         step: str = "",
-        value: object = None,
+        value: object = UNSAID,
         never_ran: bool = False,
         compensated: bool = False,
         left: bool = False,
@@ -309,7 +310,7 @@ class Runs:
             failed: Its tool failed and did nothing, and why. The model reads it, and a saga is
                 rolled back.
             step: The step of the call that halted, if it is one.
-            value: With `step`: any JSON value, what the step gave.
+            value: With `step`: any JSON value, also None, what the step gave.
             never_ran: Its tool was never entered, or the step never taken, so it is done again.
             compensated: What it did was undone by hand, so that its compensator has nothing to do.
             left: What it did is not undone; the report says so, with the reason.
@@ -326,8 +327,8 @@ class Runs:
             NotHalted: The call's outcome is not unknown.
             AlreadyResolved: Somebody said otherwise.
             HaltTooYoung: The call may still be running.
-            ConfigError: Not exactly one thing is said of the call, or with `step` an `output` or
-                both of `value` and `never_ran`, or nobody knows how long the tool may take.
+            ConfigError: Not exactly one thing is said of the call, or of the step not one of
+                `value` and `never_ran`, or nobody knows how long the tool may take.
         """
         word = Word(
             output=output,
@@ -425,7 +426,10 @@ class Runs:
         await tell_reply(self._opened(), target, Said(by), key, value)
 
     async def cancel(self, run_id: str, *, reason: str = "", by: str = "") -> None:
-        """Stop a run for good. When it returns, nothing with an effect begins any more.
+        """Stop a run for good. When it returns, no call and no step with an effect begins any more.
+
+        A step whose effect is `idempotent` may, in a call that is under way, until its driver has
+        heard of it and ended the call.
 
         Raises:
             NoRun: There is no such run.

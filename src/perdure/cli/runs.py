@@ -277,6 +277,8 @@ def resolve(
     given = sys.stdin.read() if output == "-" else output
 
     async def told(desk: Desk) -> int:
+        from perdure.durable.resolving import UNSAID
+
         await desk.runs.resolve(
             run,
             call,
@@ -285,7 +287,7 @@ def resolve(
             compensated=compensated,
             left=left,
             step=step,
-            value=result,
+            value=result if value is not None else UNSAID,
             never_ran=never_ran,
             evidence=basis,
             min_age=min_age,

@@ -139,11 +139,12 @@ def recorded_now() -> Recorded | None:
 
     Raises:
         ConfigError: No call is running here.
+        CallEnded: The call has ended, or was suspended.
     """
     call = current_call()
+    recording = recording_of(call)
     if isinstance(call.kept, Recorded):
         return call.kept
-    recording = recording_of(call)
     if recording is None:
         return None
     if isinstance(call.port, ProgramPort):

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 
 from perdure.clock import Clock
 from perdure.durable.sagas.settling import tell_settle
 from perdure.durable.telling import Said, Target, tell_resolve, tell_step
 from perdure.errors import ConfigError
 from perdure.log import Store
+
+
+class Unsaid(enum.Enum):
+    """What stands for a value that nobody gave; None is one."""
+
+    UNSAID = "unsaid"
+
+
+UNSAID = Unsaid.UNSAID
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +28,7 @@ class Word:
     output: str | None = None
     failed: str | None = None
     step: str = ""
-    value: object = None
+    value: object = UNSAID
     never_ran: bool = False
     compensated: bool = False
     left: bool = False
@@ -33,13 +43,14 @@ class Word:
         """
         gave = (self.output is not None) + (self.failed is not None)
         settles = self.compensated + self.left
+        valued = self.value is not UNSAID
         if settles:
-            if settles + gave + self.never_ran + (self.value is not None) != 1:
+            if settles + gave + self.never_ran + valued != 1:
                 raise ConfigError("a resolution says one thing: compensated or left, alone")
         elif self.step:
-            if gave or (self.never_ran and self.value is not None):
+            if gave or self.never_ran + valued != 1:
                 raise ConfigError("a step is resolved by either value=..., or never_ran=True")
-        elif self.value is not None:
+        elif valued:
             raise ConfigError("value=... is what a step gave; a call gave output=...")
         elif gave + self.never_ran != 1:
             raise ConfigError("a resolution is output=..., failed=..., or never_ran=True")

@@ -29,6 +29,9 @@ T = TypeVar("T")
 _LONGEST = 1e9
 """Seconds that a wait may take at most: thirty years."""
 
+_LATEST = 7_258_118_400 * 10**9
+"""The year 2200, in nanoseconds since the Unix epoch; stores keep 64 bits."""
+
 WAITING: frozenset[Effect] = frozenset({"none", "idempotent", "keyed"})
 """The effects of tools that may wait: their calls are entered more than once (LOG 5.4)."""
 
@@ -58,6 +61,8 @@ async def sleep_until(name: str, wall: int) -> None:
 def _check_time(wall: object) -> None:
     if not isinstance(wall, int) or isinstance(wall, bool):
         raise ConfigError(f"a time is a whole number of nanoseconds since 1970, got {wall!r}")
+    if not 0 <= wall <= _LATEST:
+        raise ConfigError(f"a time is in nanoseconds from 1970 to 2200, got {wall!r}")
 
 
 def _nanoseconds(seconds: object, what: str) -> int:

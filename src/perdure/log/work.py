@@ -184,7 +184,7 @@ class WorkFold:
         if entry.phase == "begin":
             wait = work.waits.setdefault(name, Wait(entry, race=entry.race))
             if wait.lost:
-                wait.lost, wait.race = False, entry.race
+                wait.begin, wait.lost, wait.race = entry, False, entry.race
         elif name in work.waits and work.waits[name].end is None:
             work.waits[name].end = entry
             if entry.kind == RACE:

@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Generic, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, Self, TypeVar, cast, overload
 
 from perdure import background
 from perdure.clock import Clock, Ids, RandomIds, SystemClock
@@ -454,6 +454,8 @@ class Agent(Generic[OutputT]):
         await check_model(self._resolved.model)
         config = self._config(await self._instructions())
         config = charged(config, account or self.account(), limits)
+        if config.account is not None:
+            self._check_prices(config.account)
         known = recording.session.header.principal if recording is not None else ""
         config = identified(config, known or principal)
         if recording is not None:
@@ -496,14 +498,7 @@ class Agent(Generic[OutputT]):
         """This agent for a run that was given limits of its own before."""
         from perdure.middleware.budget import Budget
 
-        return self._budgeted(
-            Budget(
-                tokens=limits.tokens,
-                cost=limits.usd,
-                turns=limits.turns,
-                seconds=limits.seconds,
-            )
-        )
+        return self._budgeted(Budget.of(limits))
 
     def account(self, parent: Account | None = None, *, spent: Spent = NOTHING) -> Account:
         """An account with the limits of this agent, for one drive.
@@ -518,6 +513,23 @@ class Agent(Generic[OutputT]):
         if self.budget is None:
             return Account(parent)
         return self.budget.account(parent, spent=spent, clock=self.clock)
+
+    def _check_prices(self, account: Account, seen: frozenset[int] = frozenset()) -> None:
+        """See that the prices of its model and of those of its sub-agents are known.
+
+        Args:
+            account: What its requests are charged to.
+            seen: The agents that were looked at.
+
+        Raises:
+            ConfigError: Money is limited, and nobody knows what one of them costs.
+        """
+        account.check(self._resolved.name or with_sealed_reasoning(self.settings).model or "")
+        for tool in self._tools:
+            driven: object = getattr(tool, "driven", None)
+            below = cast("Agent[object]", driven) if isinstance(driven, Agent) else None
+            if below is not None and id(below) not in seen:
+                below._check_prices(below.account(account), seen | {id(below)})
 
     async def tools_now(self) -> ToolSet:
         """The tools of the moment: what the provider gives, else the agent's own.

@@ -26,7 +26,7 @@ from perdure import (
 )
 from perdure.errors import BudgetExceeded
 from perdure.log import Store
-from perdure.loop import Retry, RunEnd, ToolCallInfo
+from perdure.loop import Limits, Retry, RunEnd, ToolCallInfo
 from perdure.stores.memory import MemoryStore
 from perdure.testing import FakeClock, call, turn
 from perdure.testing.scripted import TurnLike
@@ -162,7 +162,8 @@ def test_a_limit_is_given_once() -> None:
         Agent(Counting([]), max_turns=3, budget=Budget(turns=3))
     with pytest.raises(ConfigError, match="not both"):
         Agent(Counting([]), max_seconds=3, budget=Budget(seconds=3))
-    assert Agent(Counting([]), max_turns=3, budget=Budget(tokens=9)).limits == (3, None, 9, None)
+    agent = Agent(Counting([]), max_turns=3, budget=Budget(tokens=9))
+    assert agent.limits == Limits(turns=3, tokens=9)
 
 
 async def test_turns_of_a_budget_are_those_of_the_agent() -> None:

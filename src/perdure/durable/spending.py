@@ -53,7 +53,14 @@ def with_own_limits(driven: Driven, view: View) -> Driven:
     for entry in reversed(view.path):
         if isinstance(entry, RunEntry) and entry.budget is not None:
             given = entry.budget
-            limits = Limits(given.turns, given.seconds, given.tokens, given.cost)
+            limits = Limits(
+                given.turns,
+                given.seconds,
+                given.tokens,
+                given.cost,
+                given.output,
+                given.prices,
+            )
             return driven.limited(limits)
     return driven
 

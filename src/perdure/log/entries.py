@@ -137,6 +137,9 @@ class RunBudget(Struct, frozen=True, kw_only=True):
     cost: Decimal | None = None
     turns: int | None = None
     seconds: float | None = None
+    output: int | None = None
+    prices: tuple[Json, ...] = ()
+    """What tokens cost, by model, if that was given as data."""
 
 
 class RunEntry(Entry, frozen=True, kw_only=True, tag="run"):

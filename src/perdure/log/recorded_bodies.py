@@ -153,6 +153,8 @@ def limits_body(limits: Limits) -> Json:
         "cost": None if limits.usd is None else f"{limits.usd:f}",
         "turns": limits.turns,
         "seconds": limits.seconds,
+        "output": limits.output,
+        "prices": [dict(row) for row in limits.prices] or None,
     }
     return {name: limit for name, limit in body.items() if limit is not None}
 

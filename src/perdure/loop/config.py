@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Literal, NamedTuple, Protocol, cast
 
@@ -82,6 +82,10 @@ class Limits(NamedTuple):
     seconds: float | None = None
     tokens: int | None = None
     usd: Decimal | None = None
+    output: int | None = None
+    """Tokens of output that a request reserves which sets no limit of its own."""
+    prices: tuple[Mapping[str, object], ...] = ()
+    """What tokens cost, by model, as a record holds it."""
 
 
 NO_LIMITS = Limits()

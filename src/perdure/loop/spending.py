@@ -313,11 +313,15 @@ class Spending:
     def _charged(
         self, sent: Sent, usage: Usage, tokens: Tokens, came: Came, *, estimated: bool = True
     ) -> Charge:
-        price = self.account.cost(usage, sent.model, sent.reservation.model)
+        try:
+            price = self.account.cost(usage, sent.model, sent.reservation.model)
+            usd = price.usd if price is not None else None
+        except ConfigError:  # its price failed, which ends the drive: it took what it reserved
+            usd, estimated = sent.reservation.usd, True
         return Charge(
             model=sent.model,
             tokens=tokens,
-            usd=price.usd if price is not None else None,
+            usd=usd,
             came=came,
             estimated=estimated,
         )

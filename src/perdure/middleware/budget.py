@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 from collections.abc import Mapping
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import cast
 
 from perdure.clock import Clock
@@ -14,7 +14,8 @@ from perdure.loop import Limits
 from perdure.loop.account import Account, PriceOf, Spent
 from perdure.loop.spend import Price
 from perdure.middleware.cost import prices_of
-from perdure.middleware.prices import KnownPrices, Prices, Rates
+from perdure.middleware.prices import KnownPrices, Prices, Rates, amount_of
+from perdure.middleware.recorded_prices import prices_on_record, recorded_prices
 from perdure.seconds import check_seconds
 from perdure.wire import Usage
 
@@ -84,6 +85,24 @@ class Budget:
             seconds=seconds if self.seconds is None else self.seconds,
             tokens=self.tokens,
             usd=cast("Decimal | None", self.cost),
+            output=self.output,
+            prices=recorded_prices(self.prices),
+        )
+
+    @classmethod
+    def of(cls, limits: Limits) -> Budget:
+        """The budget that limits on a record are of.
+
+        Raises:
+            ConfigError: Its prices are none.
+        """
+        return cls(
+            tokens=limits.tokens,
+            cost=limits.usd,
+            turns=limits.turns,
+            seconds=limits.seconds,
+            output=limits.output,
+            prices=prices_on_record(limits.prices) if limits.prices else None,
         )
 
     def account(self, parent: Account | None, *, spent: Spent, clock: Clock) -> Account:
@@ -124,12 +143,7 @@ def _is_whole(value: object) -> bool:
 def _money(given: object) -> Decimal | None:
     if given is None:
         return None
-    if not isinstance(given, Decimal | str) and not _is_whole(given):
-        raise ConfigError(f'money is exact: write Budget(cost="0.50"), not {given!r}')
-    try:
-        money = Decimal(cast("str", given))
-    except InvalidOperation:
-        raise ConfigError(f"Budget(cost=...) is an amount of US dollars, not {given!r}") from None
-    if not (money.is_finite() and money > 0):
+    money = amount_of("Budget(cost=...)", given)
+    if not money:
         raise ConfigError(f"Budget(cost=...) is a positive amount, got {given!r}")
     return money

@@ -18,7 +18,7 @@ from perdure.clock import Clock, SystemClock
 from perdure.errors import BadBody, ConfigError
 from perdure.loop import Event, Middleware, ModelRequest, NextModel, ResponseEnd, RunInfo
 from perdure.loop.model import close, is_terminal
-from perdure.loop.spend import Price, price_in, priced
+from perdure.loop.spend import Price, is_amount, price_in, priced
 from perdure.middleware.prices import KnownPrices, Prices, Rates, Tokens
 from perdure.wire import (
     Response,
@@ -198,18 +198,47 @@ def _checked(usage: Usage) -> Usage:
 
 
 def prices_of(given: Prices | Rates | Mapping[str, Rates]) -> Prices:
-    """Prices as a function. Raises `ConfigError` for what are none."""
+    """Prices as a function, what it gives checked. Raises `ConfigError` for what are none.
+
+    So does the function, if that which was given raises or gives no price.
+    """
+    if isinstance(given, KnownPrices):
+        return given
     if isinstance(given, Rates):
         return lambda _model, usage, _when: given.price(usage)
     if callable(given):
-        return given
+        return _checked_prices(given)
     if not isinstance(cast("object", given), Mapping):
         raise ConfigError(f"prices are rates, rates by model, or a function, not {given!r}")
     rates_of = dict(given)
+    for model, rates in cast("dict[object, object]", rates_of).items():
+        if not (isinstance(model, str) and isinstance(rates, Rates)):
+            raise ConfigError(f"prices by model are perdure.Rates, got {rates!r} for {model!r}")
 
     def price(model: str, usage: Usage, when: dt.datetime) -> Price | None:
         del when
         rates = rates_of.get(model)
         return rates.price(usage) if rates is not None else None
+
+    return price
+
+
+def _checked_prices(given: Prices) -> Prices:
+    def price(model: str, usage: Usage, when: dt.datetime) -> Price | None:
+        try:
+            found = given(model, usage, when)
+        except Exception as error:
+            raise ConfigError(f"the prices function failed for {model!r}: {error!r}") from error
+        if found is None:
+            return None
+        usd: object = getattr(found, "usd", None)
+        if not (isinstance(cast("object", found), Price) and isinstance(usd, Decimal)):
+            raise ConfigError(
+                f"the prices function gave {found!r} for {model!r}; it gives a Price with "
+                "its usd as a Decimal (perdure.middleware.Price), or None"
+            )
+        if not is_amount(usd):
+            raise ConfigError(f"the prices function gave {usd} US dollars for {model!r}")
+        return found
 
     return price

@@ -44,18 +44,53 @@ class Tokens(NamedTuple):
         return cls(plain, cached, written, usage.output_tokens)
 
 
-class Rates(msgspec.Struct, frozen=True, kw_only=True):
-    """US dollars for a million tokens of each kind."""
+_AMOUNT = re.compile(r"[0-9]+(\.[0-9]*)?|\.[0-9]+")
+_MOST = Decimal(10) ** 12
+_PLACES = 30
 
-    input: Decimal | str
-    output: Decimal | str
-    cached: Decimal | str | None = None
+
+def amount_of(name: str, given: object) -> Decimal:
+    """An amount of US dollars as a program gives it.
+
+    Args:
+        name: What it is of, for the error.
+        given: Text of digits with or without a point, a whole number, or a `Decimal`.
+
+    Raises:
+        ConfigError: It is none of these, negative, not finite, or no amount that anybody has.
+    """
+    if isinstance(given, bool) or not isinstance(given, Decimal | str | int):
+        raise ConfigError(f'money is exact: write {name} as "0.50", not {given!r}')
+    if isinstance(given, str) and not _AMOUNT.fullmatch(given):
+        raise ConfigError(f'{name} is an amount of US dollars, as "0.50", not {given!r}')
+    money = Decimal(given)
+    if not is_amount(money) or money > _MOST or cast("int", money.as_tuple().exponent) < -_PLACES:
+        raise ConfigError(f"{name} is an amount of US dollars, got {given!r}")
+    return money
+
+
+class Rates(msgspec.Struct, frozen=True, kw_only=True):
+    """US dollars for a million tokens of each kind: text, whole numbers or `Decimal`, no floats.
+
+    Raises:
+        ConfigError: A rate is no amount of money.
+    """
+
+    input: Decimal | str | int
+    output: Decimal | str | int
+    cached: Decimal | str | int | None = None
     """Read from a cache; as `input` unless given."""
-    cache_write: Decimal | str | None = None
+    cache_write: Decimal | str | int | None = None
     """Written to one; as `input` unless given."""
     date: str = ""
     """The day they are of."""
     source: str = "given"
+
+    def __post_init__(self) -> None:
+        for name in ("input", "output", "cached", "cache_write"):
+            rate: object = getattr(self, name)
+            if rate is not None or name in ("input", "output"):
+                amount_of(f"Rates({name}=...)", rate)
 
     def price(self, usage: Usage) -> Price:
         """What a response costs."""

@@ -91,6 +91,7 @@ PerdureError
 ├── PromptRefused                    a hook refused what the user said; nothing was sent
 ├── Guard                            a policy stops a drive; its text reaches the host alone
 │   └── LoopDetected                 a drive repeated itself until it was stopped
+├── NotEntered                       a call that may have run was answered without its tool
 ├── CallEnded                        a call's handle was used after the call had ended
 ├── Aborted                          a drive was told to stop
 │   └── Tripped                      a call of a saga failed
@@ -121,6 +122,7 @@ from perdure.errors.drives import (
     Guard,
     LoopDetected,
     NoOutput,
+    NotEntered,
     OutputInvalid,
     OutputRefused,
     PromptRefused,
@@ -281,6 +283,7 @@ __all__ = [
     "NoRun",
     "NoSession",
     "NoTransactions",
+    "NotEntered",
     "NotFound",
     "NotHalted",
     "NotHeld",

@@ -115,6 +115,28 @@ class Aborted(PerdureError):
         super().__init__(reason)
 
 
+class NotEntered(PerdureError):
+    """A call that may have run was answered without entering its tool, so nobody knows of it.
+
+    Nothing was recorded of the answer (DESIGN 8). The drive failed; the next tries again, and
+    somebody can say with `Runs.resolve` what came of the call. The cause is the answer, if it was
+    an error.
+
+    Attributes:
+        call_id: The call.
+        tool: Its tool's name.
+    """
+
+    def __init__(self, call_id: str, tool: str) -> None:
+        self.call_id = call_id
+        self.tool = tool
+        super().__init__(
+            f"call {call_id!r} of tool {tool!r} may have run, and was answered without entering "
+            "its tool; drive the run again once the hook or the tool lets it in, or say with "
+            "Runs.resolve() what came of it"
+        )
+
+
 class Tripped(Aborted):
     """A call of a saga failed, so the drive was stopped and the saga is rolled back.
 

@@ -19,6 +19,7 @@ import msgspec
 from perdure.errors import (
     Guard,
     InvalidArguments,
+    NotEntered,
     NoTransactions,
     OutcomeUnknown,
     Suspend,
@@ -55,6 +56,7 @@ from perdure.tools import (
 )
 from perdure.tools.tool import is_subsession, timeout_of
 from perdure.wire import FunctionCall, FunctionCallOutput, function_call_output, text_of
+from perdure.wire.outputs import ERROR
 
 SKIPPED = "Error: skipped: the user spoke"
 """What the model reads of a call that a steered item kept from starting."""
@@ -238,6 +240,8 @@ async def decide(
 ) -> None:
     """Decide about a call, tell it, and settle it at once if it does not run."""
     refusal = _malformed(slot)
+    if refusal is not None and knows_nothing(drive, slot):
+        raise not_known(slot, refusal)
     if refusal is None and given is None:
         async with drive.deciding:
             given = await drive.hooks.before_tool_call(
@@ -247,6 +251,8 @@ async def decide(
     slot.decide(given)
     if refusal is None and not slot.held and not slot.rejected:
         refusal = _unfit(slot)
+    if refusal is not None and knows_nothing(drive, slot):
+        raise not_known(slot, refusal)
     if refusal is None:
         _gate(drive, slot)
     if slot.held and on_hold is not None:
@@ -432,6 +438,13 @@ class _Hooks(BatchHooks):
             outcome = _as_known(job.port, outcome)
         self._failure = self._failure or self._drive.failure
         take_outcome(self._drive, slot, outcome, stopped=self._is_stopped())
+        if self._drive.config.on_failure == "trip":
+            take_failure(slot, outcome)
+        if slot.result is not None and not slot.entered and knows_nothing(self._drive, slot):
+            slot.result, slot.decision = None, None
+            self._drive.why[job.call_id] = _pending(slot, "aborted")
+            slot.error = not_known(slot, slot.error)
+            self._fail(slot.error)
         with self._failing():
             try:
                 if self._failure is None or slot.result is not None:
@@ -529,6 +542,34 @@ def _as_known(port: LoopPort, outcome: Outcome) -> Outcome:
     return dataclasses.replace(
         outcome, status="failed", result=None, error=port.unknown, may_have_run=True
     )
+
+
+def take_failure(slot: Slot, outcome: Outcome) -> None:
+    """Tell what failed from what was made to fail: a saga undoes what a tool gave (LOG 5.9)."""
+    if slot.result is None or not slot.entered or slot.committed:
+        return
+    if slot.error is None and slot.result.is_error:
+        slot.error = ToolError(text_of(slot.result.output).removeprefix(ERROR))
+    if slot.error is not None and outcome.own is not None and not outcome.own.is_error:
+        slot.gave = outcome.own
+
+
+def knows_nothing(drive: Drive, slot: Slot) -> bool:
+    """Whether an answer to a call that is given without its tool would be a guess.
+
+    It may have run in an earlier drive, and nothing but its tool turns that into a result
+    (DESIGN 8). Where nobody is told so, the drive fails, and the next tries again.
+    """
+    before = slot.before
+    runs_again = before is not None and before.effect in ("idempotent", "keyed")
+    return runs_again and slot.was_dispatched and drive.config.on_unknown == "halt"
+
+
+def not_known(slot: Slot, answer: BaseException | None) -> NotEntered:
+    """Why a drive fails that would have guessed what came of a call."""
+    error = NotEntered(slot.call.call_id, slot.call.name)
+    error.__cause__ = answer
+    return error
 
 
 def _is_known_unknown(outcome: Outcome) -> bool:

@@ -67,6 +67,8 @@ class Outcome:
     """`on_start` returned."""
     entered: int = 0
     """How often the tool was entered."""
+    own: ToolResult | None = None
+    """What the tool itself gave, whatever is around it made of that."""
     committed: bool = False
     """The result was committed with what the tool did; nothing changes it any more (LOG 6)."""
 

@@ -37,6 +37,8 @@ class ToolResult:
     """The output as the tool gave it, where lone surrogates had to be replaced."""
     transaction: Transaction | None = None
     """Of a transactional tool's body: the function that does it and gives the real result."""
+    is_error: bool = dataclasses.field(default=False, compare=False)
+    """It tells of a failure. A tool that returns it failed, as one that raises: in a saga too."""
 
     def __post_init__(self) -> None:
         if self.original is None:
@@ -122,6 +124,7 @@ def error_result(error: BaseException) -> ToolResult:
         output,
         details=getattr(error, "details", None),
         terminate=getattr(error, "terminate", False) is True,
+        is_error=True,
     )
 
 

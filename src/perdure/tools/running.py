@@ -65,8 +65,10 @@ class Running:
 
     async def go(self) -> None:
         outcome = await self._judged()
+        last = self._last
+        own = last.result if last is not None and last.status == "returned" else None
         self.outcome = dataclasses.replace(
-            outcome, entered=self._entries, dispatched=self._dispatched
+            outcome, entered=self._entries, dispatched=self._dispatched, own=own
         )
         try:
             with contextlib.suppress(asyncio.CancelledError):

@@ -24,6 +24,7 @@ from perdure.log.sagas import Done, SagaFold, SagaReport, Undone
 from perdure.tools import Tool
 from perdure.tools.tool import compensator_of, is_subsession
 from perdure.wire import FunctionCallOutput, Part, decode_item
+from perdure.wire.outputs import error_output
 
 Verdict = Literal["skip", "compensate", "forward", "uncompensated", "doubted", "unknown"]
 """`skip`: there is nothing to be undone. `compensate`: its compensator undoes it. `forward`: it is
@@ -35,6 +36,7 @@ AT_LEAST_ONCE = frozenset({"idempotent", "keyed"})
 
 NO_COMPENSATOR = "its tool has no compensator"
 NO_TOOL = "its tool is gone"
+NO_WORD = "it may have run, and was answered without a word of its tool or on what it did"
 NOT_KNOWN_YET = "it may have run, and is run again to learn what it gave"
 
 KEY = "compensate"
@@ -125,6 +127,8 @@ def _judge(branch: Branch, view: View, call: Call, *, known: bool) -> tuple[Verd
         return ("uncompensated", f"it failed after {steps}") if steps else ("skip", "it failed")
     if effect == "none":
         return "skip", "its effect is none"
+    if known and _is_guess(branch, call):
+        return "unknown", NO_WORD
     if known:
         return _undone_by(tool)
     if effect == "transactional":
@@ -147,6 +151,24 @@ def _was_cut(branch: Branch, call: Call) -> bool:
         if not any(d.suspended or d.run_again or d.reason == NEVER_RAN for d in between):
             return True
     return False
+
+
+def _is_guess(branch: Branch, call: Call) -> bool:
+    """Whether a call was answered when it may have run, by what knows nothing of it.
+
+    A hook that answers in place of the tool, and a denial, give their reason as the output; nobody
+    who says what came of a call does that.
+    """
+    last, entry = call.last_dispatch, branch.session.get(call.output) if call.output else None
+    told = next((one for one in reversed(call.decisions) if one.verdict == "answer"), None)
+    item = item_of(entry.item) if isinstance(entry, ItemEntry) else None
+    if last is None or told is None or not isinstance(item, FunctionCallOutput):
+        return False
+    place = branch.session.place
+    if place(told.id) < place(last.id) or last.effect == "transactional":
+        return False
+    denied = item.output == error_output(told.reason or "denied")
+    return denied or (told.by == "policy" and item.output == told.reason)
 
 
 def _undone_by(tool: Tool | None) -> tuple[Verdict, str]:

@@ -47,6 +47,9 @@ T = TypeVar("T")
 DEFAULT_LEASE = 30.0
 """Seconds that a run stays with a process that has died, unless its program says otherwise."""
 
+MAX_NAME = 200
+"""How many characters the name of a program may have."""
+
 DEFAULT_MAX_STALL = 60.0
 """Seconds for which something may block the event loop, likewise."""
 
@@ -85,9 +88,13 @@ class Program(Generic[T]):
     _takes: tuple[type, ...] = dataclasses.field(init=False, repr=False, compare=False)
     """The type of its input; empty if it takes none."""
 
+    _has_default: bool = dataclasses.field(init=False, repr=False, compare=False)
+    """Whether it has an input of its own, which stands if none is given."""
+
     def __post_init__(self) -> None:
-        object.__setattr__(self, "name", self.name or _name_of(self.function))
+        object.__setattr__(self, "name", _checked(self.name) or _name_of(self.function))
         object.__setattr__(self, "_takes", _takes(self.function, self.name))
+        object.__setattr__(self, "_has_default", _has_default(self.function))
 
     async def run(
         self,
@@ -99,7 +106,8 @@ class Program(Generic[T]):
         """Run to the end, or until it waits. Called again, it goes on, or gives what is recorded.
 
         Args:
-            input: Any JSON value; the id is bound to it.
+            input: Any JSON value; the id is bound to it. Without one, or with None, the function's
+                default stands, if it has one.
             run_id: What the run is called in the store.
             wait: Wait while another process drives the run; else it is refused.
 
@@ -245,6 +253,8 @@ class Program(Generic[T]):
         Raises:
             ConfigError: It does not fit.
         """
+        if text == "null" and self._has_default:
+            return ()
         if not self._takes:
             if text != "null":
                 raise ConfigError(f"program {self.name!r} takes no input")
@@ -303,6 +313,21 @@ def _result(state: RunState) -> RunResult[object]:
     )
 
 
+def _checked(name: object) -> str:
+    """The name of a program as it was given.
+
+    Raises:
+        ConfigError: It cannot be used.
+    """
+    shown = isinstance(name, str) and name.isprintable() and name.strip() == name
+    if shown and isinstance(name, str) and len(name) <= MAX_NAME:
+        return name
+    raise ConfigError(
+        f"a program has a printable name of 1 to {MAX_NAME} characters without space around it, "
+        f"not {name!r:.60}"
+    )
+
+
 def _name_of(function: Callable[..., object]) -> str:
     """What a function is called; a program has to be found again by it.
 
@@ -313,6 +338,13 @@ def _name_of(function: Callable[..., object]) -> str:
     if not name.isidentifier():
         raise ConfigError(f"{function!r} has no name to find it by again: give name=...")
     return name
+
+
+def _has_default(function: Callable[..., object]) -> bool:
+    parameters = inspect.signature(function).parameters.values()
+    return any(
+        one.default is not one.empty for one in parameters if one.kind is not one.KEYWORD_ONLY
+    )
 
 
 def _takes(function: Callable[..., object], name: str) -> tuple[type, ...]:

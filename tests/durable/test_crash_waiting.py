@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import cast
 
 import pytest
 from click.testing import CliRunner
@@ -11,10 +12,11 @@ from click.testing import CliRunner
 from perdure import Agent, Program, interrupt, receive, sleep, step, tool, wait_for
 from perdure.cli.chaos import chaos as command
 from perdure.clock import SystemClock
+from perdure.errors import ConfigError
 from perdure.testing import ScriptedModel, call, run_chaos
 from perdure.testing.chaos_judge import Evidence, judge
 from perdure.testing.chaos_ledger import EffectLedger, Line
-from perdure.testing.chaos_waits import ChaosClock, clock_of, jump
+from perdure.testing.chaos_waits import Answers, ChaosClock, clock_of, jump
 
 
 @tool(effect="idempotent")
@@ -118,3 +120,32 @@ def test_the_command_tells_runs_what_they_wait_for() -> None:
     assert "suspended (waits for the signal paid)" in silent.output
     wrong = CliRunner().invoke(command, [target, "--answer", "sure"])
     assert wrong.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (Answers(signals={"payd": 5, "paid": 5}), "nothing asked for signal 'payd'"),
+        (Answers(signals={"paid": 5}, answers={"sure": 1}), "nothing asked for answer 'sure'"),
+        (Answers(signals={"paid": 5}, messages={"ch": [1]}), "for messages of 'ch'"),
+        (Answers(messages={"ch": cast("list[object]", 1)}), "are a list"),
+        (Answers(messages={"ch": "abc"}), "are a list"),
+    ],
+)
+def test_what_a_test_gives_and_its_run_never_takes_is_no_pass(given: Answers, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        run_chaos(
+            clerk(),
+            signals=given.signals,
+            answers=given.answers,
+            messages=given.messages,
+            every=50,
+        )
+
+
+def test_an_answer_that_was_refused_is_no_pass() -> None:
+    async def asks() -> bool:
+        return await interrupt("sure", "Sure?", bool)
+
+    with pytest.raises(ConfigError, match="answer 'sure' was refused"):
+        run_chaos(Program(asks), answers={"sure": "perhaps"}, every=50)

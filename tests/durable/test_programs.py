@@ -9,6 +9,7 @@ import functools
 import itertools
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -936,3 +937,29 @@ async def test_an_agent_is_a_part_of_a_program_alone() -> None:
     desk.body = lambda: step("a", lambda: run_agent("part", other, "Go."), effect="none")
     with pytest.raises(RunFailed, match="inside step"):
         await desk.run()
+
+
+@pytest.mark.parametrize("name", ["\ud800", 5, " ", " a", "x" * 5000, "a\nb"])
+def test_a_program_is_not_named_by_what_cannot_be_shown(name: str) -> None:
+    async def work() -> None:
+        """Nothing."""
+
+    with pytest.raises(ConfigError, match="printable name"):
+        Program(work, name=name)
+
+
+async def test_a_run_id_is_text_and_a_part_is_an_agent() -> None:
+    desk = Desk(lambda: run_agent("part", cast("Agent", "helper"), "Go."))
+    with pytest.raises(ConfigError, match="a run id is text"):
+        await desk.program.run(run_id=cast("str", 5))
+    with pytest.raises(RunFailed, match="is no Agent"):
+        await desk.run()
+
+
+async def test_a_program_without_an_input_has_its_own() -> None:
+    async def work(n: int = 3) -> int:
+        return n
+
+    program = Program(work, store=MemoryStore())
+    assert (await program.run(run_id="a")).output == 3
+    assert (await program.run(5, run_id="b")).output == 5

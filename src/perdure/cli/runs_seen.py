@@ -109,8 +109,10 @@ async def look_at(store: Store, run_id: str) -> Seen:
     )
     sessions = {session.id: session for _, session in tree}
     pending = tuple(_pending(root, sessions))
+    replied = frozenset(one.told.begin for one in inbox if isinstance(one.told, Reply))
     waiting = tuple(
-        _waiting(run_id, one, sessions[one.session], root=root.session.id) for one in pending
+        _waiting(run_id, one, sessions[one.session], root=root.session.id, replied=replied)
+        for one in pending
     )
     told = tuple(_with_told(one, inbox) for one in waiting)
     spend = await tree_spend(store, root.session)
@@ -152,10 +154,12 @@ def _pending(branch: Branch, sessions: Mapping[str, Session]) -> Iterator[Pendin
 # --- a call that waits -------------------------------------------------------------------------
 
 
-def _waiting(run_id: str, pending: PendingCall, session: Session, *, root: str) -> Waiting:
+def _waiting(
+    run_id: str, pending: PendingCall, session: Session, *, root: str, replied: frozenset[str]
+) -> Waiting:
     place = () if session.id == root else ("--session", session.id)
     if not pending.call.call_id:
-        return _program_waiting(run_id, pending, session)
+        return _program_waiting(run_id, pending, session, replied)
     call = session.view().calls.open[pending.call.call_id]
     last = call.last_dispatch
     since = last.ts if last is not None else ""
@@ -165,7 +169,7 @@ def _waiting(run_id: str, pending: PendingCall, session: Session, *, root: str) 
     gate = session.view().approvals.waiting(call)
     if gate is not None:
         return Waiting(pending, gate_words(gate), since, _votes(run_id, call, gate, place))
-    todo = _commands(run_id, _todo(call, waits), place)
+    todo = _commands(run_id, _todo(call, _unanswered(waits, replied)), place)
     return Waiting(pending, _why(call, waits), since, todo)
 
 
@@ -177,7 +181,14 @@ def _commands(
     )
 
 
-def _program_waiting(run_id: str, pending: PendingCall, session: Session) -> Waiting:
+def _unanswered(waits: Iterable[Wait], replied: frozenset[str]) -> list[Wait]:
+    """Without the questions whose answers are in the inbox."""
+    return [wait for wait in waits if wait.begin.id not in replied]
+
+
+def _program_waiting(
+    run_id: str, pending: PendingCall, session: Session, replied: frozenset[str]
+) -> Waiting:
     """A program that waits or halts; commands name it by an empty call."""
     view = session.view()
     work = program_work(view.work)
@@ -193,7 +204,8 @@ def _program_waiting(run_id: str, pending: PendingCall, session: Session) -> Wai
         else begin_words(one.begin)
         for one in work.open_waits
     )
-    return Waiting(pending, why, since, _commands(run_id, _ending("", work.open_waits)))
+    todo = _ending("", _unanswered(work.open_waits, replied))
+    return Waiting(pending, why, since, _commands(run_id, todo))
 
 
 def _unknown_steps(steps: Iterable[str]) -> str:
@@ -278,17 +290,17 @@ def _resolving(about: str, steps: Iterable[str]) -> Iterator[tuple[str, ...]]:
 
 def _with_told(one: Waiting, inbox: Sequence[Waits]) -> Waiting:
     """A call with what it was told, which nobody has to tell it again."""
-    for message in inbox:
-        if (message.session, message.call_id) == (one.call.session, one.call.call.call_id):
-            others = one.todo if isinstance(message.told, Vote) else ()  # they still may vote
-            return one._replace(told=message.says, todo=others)
+    place = one.call.session, one.call.call.call_id
+    own = [message for message in inbox if (message.session, message.call_id) == place]
+    some = all(isinstance(message.told, Vote | Reply | Signal | Sent) for message in own)
+    todo = one.todo if some else ()  # others may vote, and other waits be ended
     came = {
         message.told.name
         for message in inbox
         if isinstance(message.told, Signal) and message.session == one.call.session
     }
-    left = tuple(words for words in one.todo if words[2] != "signal" or words[4] not in came)
-    return one._replace(todo=left)
+    left = tuple(words for words in todo if words[2] != "signal" or words[4] not in came)
+    return one._replace(told="; ".join(message.says for message in own), todo=left)
 
 
 def _says(told: Told | None) -> str:

@@ -59,6 +59,8 @@ async def run_agent(name: str, agent: Driven, task: str) -> str:
         ConfigError: The name cannot be used, or no program is running here.
     """
     check_name(name, "agent")
+    if not hasattr(agent, "tools_now"):
+        raise ConfigError(f"agent {name!r} is no Agent: {agent!r}")
     recorded = recorded_now()
     if recorded is None or recorded.target:
         raise ConfigError("run_agent() is for programs; in a tool, invoke the agent as a tool")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 from perdure.durable.driven import Driven
 from perdure.durable.state import read_run
@@ -29,8 +30,10 @@ def check_run_id(run_id: str) -> None:
     """Refuse what cannot name a run.
 
     Raises:
-        ConfigError: It is empty, too long, or no text that UTF-8 has.
+        ConfigError: It is no text, empty, too long, or no text that UTF-8 has.
     """
+    if not isinstance(cast("object", run_id), str):
+        raise ConfigError(f"a run id is text, not {run_id!r}")
     try:
         size = len(run_id.encode())
     except UnicodeEncodeError:

@@ -46,7 +46,7 @@ from perdure.testing.chaos_process import Order, Reply, load_agent, warm_process
 from perdure.testing.chaos_report import ChaosReport, Trial
 from perdure.testing.chaos_simulated import simulate
 from perdure.testing.chaos_store import Fault, Faults, When
-from perdure.testing.chaos_waits import NO_ANSWERS, Answers
+from perdure.testing.chaos_waits import NO_ANSWERS, Answers, check_answers, unused
 
 BEFORE_AND_AFTER: tuple[When, When] = ("before", "after")
 
@@ -105,7 +105,8 @@ def run_chaos(
     they wait for passes at once.
 
     Raises:
-        ConfigError: The agent or the store cannot be had, or not in other processes.
+        ConfigError: The agent or the store cannot be had, or not in other processes; or the run
+            does not take a signal, an answer or messages that it was given.
         InsideEventLoop: It has event loops of its own; call it with `asyncio.to_thread`.
     """
     plan = ChaosPlan(
@@ -121,6 +122,8 @@ def run_chaos(
         workers=workers,
     )
     with chaos(plan) as tests:
+        if tests.unused:
+            raise ConfigError(f"{'; '.join(tests.unused)}; give what the run waits for")
         return tests.everywhere()
 
 
@@ -148,6 +151,7 @@ def _check(plan: ChaosPlan) -> None:
         pass
     else:
         raise InsideEventLoop("run_chaos", "asyncio.to_thread(run_chaos, ...)")
+    check_answers(plan.answers)
     if plan.kill and not isinstance(plan.agent, str):
         raise ConfigError("other processes know an agent by its name alone: give 'module:name'")
     if plan.kill and plan.store.startswith("memory:"):
@@ -182,6 +186,8 @@ class Chaos:
         """A run whose process lives."""
         self.writes = self._writes(self.undisturbed.run)
         """What it wrote, in order."""
+        self.unused = unused(plan.answers, ledger.lines(self.undisturbed.run))
+        """What was given for its waits, and it did not take, in words."""
         if not self.undisturbed.ok or self.undisturbed.status == "failed":
             raise ConfigError(f"the run fails where nobody dies: {self._why()}")
 

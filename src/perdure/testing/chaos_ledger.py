@@ -16,7 +16,17 @@ from msgspec import Struct
 from perdure.log.store import Fence, Lease
 
 Phase: TypeAlias = Literal[
-    "entered", "left", "raised", "undoing", "undone", "told", "lease", "writes", "jumped"
+    "entered",
+    "left",
+    "raised",
+    "undoing",
+    "undone",
+    "told",
+    "lease",
+    "writes",
+    "jumped",
+    "given",
+    "refused",
 ]
 
 
@@ -27,7 +37,8 @@ class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
         run: The run.
         phase: A tool was `entered`, `left` or `raised`; a compensator was `undoing` what a call
             did, and it is `undone`; a caller was `told` of a status; a `lease` was taken; a process
-            counted its `writes`; the clock `jumped`.
+            counted its `writes`; the clock `jumped`; a word of the test's was `given` to a wait, or
+            `refused`.
         life: Which process of the run, from 0.
         tool: The tool's name.
         effect: Its effect for this call.

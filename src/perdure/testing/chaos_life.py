@@ -198,7 +198,7 @@ async def _answer(runs: Runs, store: Store, life: Life, call: PendingCall) -> bo
     name = call.call.call_id
     match call.reason:
         case "suspended":
-            return await tell_waits(runs, life.run, call, life.answers)
+            return await tell_waits(runs, life.run, call, life.answers, life.ledger)
         case "aborted" | "unknown" if steps := await halted_steps(store, call):
             for step in steps:
                 await _resolve_step(runs, life, call, step)

@@ -8,8 +8,8 @@ and that is a result like any other.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import cast
 
 import msgspec
 from msgspec import Struct
@@ -19,7 +19,7 @@ from perdure.durable.callwork import INVOKED, recorded_now
 from perdure.durable.consuming import working
 from perdure.durable.state import CHILD, read_run
 from perdure.durable.steps import step_key
-from perdure.errors import RunError
+from perdure.errors import ConfigError, RunError
 from perdure.log import Reading, Store
 from perdure.log.entries import StepEntry
 from perdure.log.timeline import wait_words
@@ -84,13 +84,61 @@ def clock_of(inner: Clock, lines: Sequence[Line]) -> ChaosClock:
 # --- telling -------------------------------------------------------------------------------------
 
 
-async def tell_waits(runs: Runs, run: str, call: PendingCall, answers: Answers) -> bool:
+async def tell_waits(
+    runs: Runs, run: str, call: PendingCall, answers: Answers, ledger: EffectLedger
+) -> bool:
     """Tell a suspended call what there is for its waits; whether anything was new."""
     told = False
     for wait in named_waits(call.wait or {}):
-        with contextlib.suppress(RunError):  # somebody told it before, in an earlier life
-            told = await _tell(runs, run, call, wait.kind, wait.name, answers) or told
+        word = _word(wait.kind, wait.name)
+        try:
+            new = await _tell(runs, run, call, wait.kind, wait.name, answers)
+        except (RunError, ConfigError) as error:  # told before, in an earlier life; or it is wrong
+            ledger.write(Line(run=run, phase="refused", tool=word, output=str(error)))
+            continue
+        if new:
+            ledger.write(Line(run=run, phase="given", tool=word))
+        told = new or told
     return told
+
+
+def _word(kind: str, name: str) -> str:
+    """What a word of the test's is called."""
+    own = name.rpartition("#")[0] if kind == "channel" else name
+    return f"{_WORDS.get(kind, kind)} {own!r}"
+
+
+_WORDS = {"interrupt": "answer", "channel": "messages of"}
+
+
+def unused(answers: Answers, lines: Sequence[Line]) -> list[str]:
+    """The words of a test that its run never took, each with why if it was refused."""
+    given = {line.tool for line in lines if line.phase == "given"}
+    refused = {line.tool: line.output for line in lines if line.phase == "refused"}
+    words = [
+        *(_word("signal", name) for name in answers.signals),
+        *(_word("interrupt", name) for name in answers.answers),
+        *(_word("channel", f"{name}#") for name in answers.messages),
+    ]
+    return [
+        f"{word} was refused: {refused[word]}" if word in refused else f"nothing asked for {word}"
+        for word in words
+        if word not in given
+    ]
+
+
+def check_answers(answers: Answers) -> None:
+    """Refuse messages that are no list.
+
+    Raises:
+        ConfigError: They are not.
+    """
+    for channel, messages in answers.messages.items():
+        given = cast("object", messages)
+        if not isinstance(given, Sequence) or isinstance(given, str | bytes):
+            raise ConfigError(
+                f"the messages of channel {channel!r} are a list of what is sent, got {given!r}"
+            )
 
 
 async def _tell(  # noqa: PLR0917 - what a wait is, and where

@@ -267,16 +267,23 @@ async def test_a_sub_agent_with_a_budget_of_its_own_tells_its_caller() -> None:
 
 @pytest.mark.parametrize("recorded", [True, False])
 @pytest.mark.parametrize("each", [60, 700])
-async def test_agents_at_once_do_not_overshoot_together(each: int, *, recorded: bool) -> None:
+@pytest.mark.parametrize(
+    "budget", [Budget(tokens=6_000), Budget(cost="6", prices=RATES)], ids=["tokens", "money"]
+)
+async def test_agents_at_once_do_not_overshoot_together(
+    budget: Budget, each: int, *, recorded: bool
+) -> None:
     """What each takes beyond its reservation is all that may be too much, and only in flight."""
     store = MemoryStore() if recorded else ""
     kids = Counting(lambda n: call("look", {"n": n}), usage=(each, OUTPUT))
-    agent = team(kids, store, Budget(tokens=6_000), kids_at_once=8)
+    agent = team(kids, store, budget, kids_at_once=8)
     result = await agent.run("Go.", run_id="r" if recorded else None)
     assert (result.status, result.cause) == ("stopped", "budget")
     assert kids.most > 1
     more = 0 if each == 60 else kids.most * each
     assert result.spend.tokens.total == kids.told + A_TURN <= 6_000 + more
+    if budget.cost is not None:
+        assert result.spend.usd == Decimal(kids.told + A_TURN) / 1_000
 
 
 async def test_a_call_in_flight_is_waited_for_not_refused() -> None:

@@ -202,8 +202,32 @@ def test_a_digest_that_is_none_is_refused(digest: str) -> None:
         (["caf\xe9", "cafe\u0301"], "look alike"),
         (["stra\xdfe", "STRASSE"], "look alike"),
         (["\uff41nn", "ann"], "look alike"),
-        (["ann", "\u0430nn"], "look alike"),
-        (["bob", "b\u03bfb"], "look alike"),
+        (["ann", "\u0430nn"], "mixes scripts in one word: CYRILLIC, LATIN"),
+        (["b\u03bfb"], "mixes scripts in one word: GREEK, LATIN"),
+        (["a\u0578n"], "mixes scripts in one word: ARMENIAN, LATIN"),
+        (["ann l\u0435e"], "mixes scripts"),
+        (["Bo", "\u0412\u043e"], "look alike"),
+        (["bo", "\u0412\u041e"], "look alike"),
+        (["Zoe", "\u0396\u039f\u0395"], "look alike"),
+        (["cope", "\u0441\u043e\u0440\u0435"], "look alike"),
+        (["Eva", "\ua4f0\ua4e6\ua4ee"], "look alike"),
+        (["HAL", "\u13bb\u13aa\u13de"], "look alike"),
+        (["Kim", "\u212aim"], "look alike"),
+        (["eve", "\u0435\u0475\u0435"], "look alike"),
+        (["\xe8", "\u0450"], "look alike"),
+        (["ann", "\u0251nn"], "look alike"),
+        (["Ilse", "llse"], "look alike"),
+        (["\u1d00\u0274\u0274", "Ann"], "look alike"),
+        (["ann  lee"], "single blanks"),
+        (["ann\xa0lee"], "single blanks"),
+        (["ann\u3000lee"], "single blanks"),
+        (["ann\ufe0f"], "nobody sees"),
+        (["ann\U000e0100"], "nobody sees"),
+        (["an\u034fn"], "nobody sees"),
+        (["ann\u3164"], "nobody sees"),
+        (["ann\u115f"], "nobody sees"),
+        (["ann\u2800"], "nobody sees"),
+        (["an\u180bn"], "nobody sees"),
         (["ann", "ann"], "twice"),
         ([""], "no name"),
         ([" ann"], "no name"),
@@ -217,9 +241,22 @@ def test_names_that_nobody_can_tell_apart_are_refused(names: list[str], fault: s
 
 
 def test_names_that_differ_may_stand_side_by_side() -> None:
-    assert (
-        names_fault(["ann", "anne", "\u0430\u043d\u043d\u0430", "\xe9mile", "user1", "userl"]) == ""
-    )
+    names = ["ann", "anne", "\u0430\u043d\u043d\u0430", "\xe9mile", "user1", "userl"]
+    names += [
+        "ann lee",
+        "ann \u041b\u0438",
+        "O'Neil",
+        "anne-marie",
+        "j.doe@example.org",
+        "Ian",
+        "al",
+    ]
+    names += [
+        "\u041a\u0430\u0442\u044f",
+        "\u6771\u4eac\u30bf\u30ef\u30fc",
+        "\u0395\u03bb\u03ad\u03bd\u03b7",
+    ]
+    assert names_fault(names) == ""
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ from perdure.ballots.keys import (
     verifier_fault,
 )
 from perdure.ballots.names import (
-    look_of,
+    looks_of,
     names_fault,
 )
 
@@ -73,7 +73,7 @@ __all__ = [
     "decode_text",
     "encode_text",
     "is_verified",
-    "look_of",
+    "looks_of",
     "names_fault",
     "need_library",
     "policy_fault",

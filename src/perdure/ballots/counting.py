@@ -94,6 +94,8 @@ def _sized(text: str) -> bytes:
 def policy_fault(policy: Policy) -> str:
     """Why nothing can be decided by a policy; empty if something can."""
     most = len(policy.approvers) or 1
+    if not _whole(policy.need):
+        return f"a whole number of people is needed, not {policy.need!r}"
     if fault := names_fault(policy.approvers):
         return fault
     if not 1 <= policy.need <= most:
@@ -103,6 +105,10 @@ def policy_fault(policy: Policy) -> str:
     if policy.signed and not policy.approvers:
         return "signed approvals need the names of those who sign"
     return ""
+
+
+def _whole(number: object) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -153,6 +153,8 @@ def verifier_fault(verifier: Verifier) -> str:
         return f"it is a text or a verifier, got {verifier!r}"
     if inspect.iscoroutinefunction(verify) or inspect.isasyncgenfunction(verify):
         return "its verify is asynchronous, and votes are counted at once; make it synchronous"
+    if isinstance(getattr(verifier, "key_ids", ""), str):
+        return "its key_ids are a tuple of texts"
     return ""
 
 

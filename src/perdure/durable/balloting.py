@@ -19,7 +19,7 @@ from perdure.ballots import (
 from perdure.clock import Clock
 from perdure.durable.messages import Vote, message_of
 from perdure.durable.state import read_run
-from perdure.durable.telling import Said, Target, tell_approve, tell_deny
+from perdure.durable.telling import Said, Target, check_texts, tell_approve, tell_deny
 from perdure.durable.voting import vote_fault
 from perdure.errors import (
     AlreadyResolved,
@@ -88,6 +88,7 @@ async def tell_decision(
         VoteRefused: The vote cannot count: by a stranger, not signed, no signature, too late.
         ConfigError: The arguments are no JSON object, or a vote cannot have them.
     """
+    check_texts(signature=signature, note=note, arguments=arguments or "")
     session, call, gate = await _gate(store, target)
     if call is None or gate is None:
         if signature and call is not None and call.waits and not call.suspended:

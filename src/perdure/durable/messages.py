@@ -13,6 +13,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec import Struct
 
+from perdure.errors import ConfigError
 from perdure.log import Message, Session
 from perdure.log.entries import RefusedEntry
 
@@ -175,10 +176,18 @@ def decode_told(message: Message) -> Told | None:
 
 
 def message_of(told: Told, session: Session) -> Message:
-    """The message that says it, under the id that what it is about gives it."""
+    """The message that says it, under the id that what it is about gives it.
+
+    Raises:
+        ConfigError: A text in it has half of a surrogate pair.
+    """
+    try:
+        body = msgspec.json.encode(told)
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"what is told has half of a surrogate pair: {error}") from None
     return Message(
         id=_message_id(told, session),
-        body=msgspec.json.encode(told),
+        body=body,
         stop=isinstance(told, Cancel),
     )
 

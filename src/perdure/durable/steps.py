@@ -30,6 +30,7 @@ from perdure.errors import ConfigError, OutcomeUnknown, StepFailed, Suspend, Too
 from perdure.log.entries import Json, StepEntry
 from perdure.loop import LoopPort
 from perdure.loop.config import RunNested
+from perdure.seconds import check_seconds
 from perdure.tools import Call, Effect, Tool, ToolResult, current_call, effect_of
 from perdure.tools.effect import is_effect
 from perdure.tools.result import json_text
@@ -70,8 +71,8 @@ class _Planned:
             raise ConfigError(f"retries must not be negative, got {self.retries!r}")
         if self.retries and self.effect == "once":
             raise ConfigError("a step whose effect is 'once' is not tried again")
-        if self.timeout is not None and not self.timeout > 0:
-            raise ConfigError(f"timeout must be positive, got {self.timeout!r}")
+        if self.timeout is not None:
+            check_seconds(f"the timeout of step {self.name!r}", self.timeout)
 
 
 @overload

@@ -7,7 +7,7 @@ nothing.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import dataclasses
 
 from msgspec import Raw
 
@@ -57,6 +57,7 @@ from perdure.log.context import item_of
 from perdure.log.entries import ItemEntry
 from perdure.log.header import PROGRAM
 from perdure.log.timestamps import wall_of
+from perdure.seconds import check_seconds
 from perdure.tools import arguments_digest, error_result, parse_arguments
 from perdure.tools.result import json_text
 from perdure.wire import FunctionCallOutput
@@ -65,7 +66,8 @@ HOLDER = "an operator"
 NOBODY = "somebody"
 
 
-class Target(NamedTuple):
+@dataclasses.dataclass(frozen=True, slots=True)
+class Target:
     """A call of a run: in the root's session, or in a sub-agent's."""
 
     run_id: str
@@ -73,12 +75,34 @@ class Target(NamedTuple):
     session: str = ""
     """Empty for the run's own; `PendingCall.session` says it."""
 
+    def __post_init__(self) -> None:
+        check_texts(run_id=self.run_id, call_id=self.call_id, session=self.session)
 
-class Said(NamedTuple):
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Said:
     """Who says something, and why."""
 
     who: str = ""
     reason: str = ""
+
+    def __post_init__(self) -> None:
+        check_texts(by=self.who, reason=self.reason)
+
+
+def check_texts(**given: object) -> None:
+    """Refuse what is no text that a record holds.
+
+    Raises:
+        ConfigError: It is none, or has half of a surrogate pair, which UTF-8 has no bytes for.
+    """
+    for name, text in given.items():
+        if not isinstance(text, str):
+            raise ConfigError(f"{name} is a text, got {text!r}")
+        try:
+            _ = text.encode()
+        except UnicodeEncodeError:
+            raise ConfigError(f"{name} has half of a surrogate pair: {text!r}") from None
 
 
 async def tell_approve(
@@ -161,6 +185,7 @@ async def tell_resolve(
     """
     session, view = await _open(store, target)
     age = _age(min_age)
+    check_texts(output=output or "", failed=failed or "")
     if failed is not None:
         output = error_text(failed)
     call = view.calls.open.get(target.call_id)
@@ -321,7 +346,9 @@ async def tell_reply(store: Store, target: Target, said: Said, key: str, value: 
 
 
 def _json(value: object) -> bytes:
-    return json_text(value).encode()
+    text = json_text(value)
+    check_texts(value=text)
+    return text.encode()
 
 
 async def tell_retry(store: Store, run_id: str, said: Said) -> None:
@@ -468,8 +495,8 @@ def error_text(why: str) -> str:
 
 
 def _age(min_age: float | None) -> float:
-    if min_age is not None and not min_age >= 0:
-        raise ConfigError(f"min_age is a number of seconds that is not negative, got {min_age!r}")
+    if min_age is not None:
+        check_seconds("min_age", min_age, zero=True)
     return min_age or 0.0
 
 

@@ -26,6 +26,7 @@ from perdure.ballots import (
     verifier_fault,
 )
 from perdure.errors import ConfigError
+from perdure.seconds import check_seconds
 
 KeySource: TypeAlias = Callable[[str], Verifier | None]
 """Says with what the signatures of an approver are checked; None if nobody knows."""
@@ -119,6 +120,11 @@ class Approval:
             raise ConfigError(f"Approval(of=...) is a list of names, got {self.of!r}")
         object.__setattr__(self, "keys", keys)
         object.__setattr__(self, "of", tuple(self.of))
+        if not isinstance(cast("object", self.signed), bool | None):
+            raise ConfigError(f"Approval(signed=...) is True, False or None, got {self.signed!r}")
+        need = cast("object", self.need)
+        if not isinstance(need, int) or isinstance(need, bool):
+            raise ConfigError(f"Approval(need=...) is a whole number of people, got {need!r}")
         if self.signed is None:
             object.__setattr__(self, "signed", self.need > 1 or bool(keys))
         if fault := policy_fault(self.policy):
@@ -126,9 +132,13 @@ class Approval:
         self._check_times()
 
     def _check_times(self) -> None:
-        for name, seconds in (("expires", self.expires), *(("remind", s) for s in self.reminders)):
-            if seconds is not None and not seconds > 0:
-                raise ConfigError(f"Approval({name}=...) is seconds, more than 0, got {seconds!r}")
+        if self.expires is not None:
+            check_seconds("Approval(expires=...)", self.expires)
+        remind = cast("object", self.remind)
+        if isinstance(remind, str) or not isinstance(remind, Iterable):
+            remind = (remind,)
+        for seconds in cast("Iterable[object]", remind):
+            check_seconds("Approval(remind=...)", seconds)
         escalate = cast("object", self.escalate)
         if escalate is not None and not isinstance(escalate, Approval):
             raise ConfigError(f"Approval(escalate=...) is an Approval, got {escalate!r}")

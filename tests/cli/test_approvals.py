@@ -15,6 +15,7 @@ from perdure import Agent, Approval, SigningKey, tool
 from perdure.cli.commands import cli
 from perdure.result import RunResult
 from perdure.testing import ScriptedModel, call
+from tests.cli.terminal import COLUMNS, Terminal
 
 RUN = "order-42"
 CALL = "call_t0_1"
@@ -96,8 +97,13 @@ def test_two_of_three_vote_and_an_auditor_checks() -> None:
     ]
     told = perdure("approve", RUN, CALL, "--by", "ann", "--key", "ann.pem")
     assert (told.exit_code, told.stderr) == (0, 'charge({"cents":500})\n')
+    assert told.stdout == (
+        f"the vote of ann to approve {CALL} is in; it counts only if this is the key of ann that "
+        f"the agent knows; 1 of 2 to approve, counted when {RUN} is driven\n"
+    )
+    assert "ann: approve (not taken up yet)" in perdure("approvals", "ls").stdout
     drive(agent)
-    assert "ann: approve" in perdure("approvals", "ls").stdout
+    assert "ann: approve\n" in perdure("approvals", "ls").stdout
     early = perdure("approvals", "export", RUN, CALL)
     assert (early.exit_code, "no votes have decided" in early.stderr) == (1, True)
     assert perdure("approve", RUN, CALL, "--by", "cy", "--key", "cy.pem").exit_code == 0
@@ -113,6 +119,50 @@ def test_two_of_three_vote_and_an_auditor_checks() -> None:
     assert checked.stdout == said
     own = perdure("approvals", "verify", "-", text=exported.stdout)
     assert (own.exit_code, "the keys of the evidence itself" in own.stdout) == (0, True)
+
+
+def test_a_vote_is_told_beside_those_that_wait() -> None:
+    agent = agent_of(TWO, made_keys())
+    drive(agent)
+    for_it = ("approve", RUN, CALL, "--by", "ann", "--key", "ann.pem")
+    perdure(*for_it)
+    (line,) = perdure("approvals", "ls", "--json").stdout.splitlines()
+    assert json.loads(line)["waiting"] == [{"approver": "ann", "verdict": "approve"}]
+    again = perdure(*for_it, "--deny").stdout
+    assert "ann has voted more than once, and the first vote that is valid counts" in again
+    assert "1 of 2 to approve, counted" in again
+    against = perdure("approve", RUN, CALL, "--by", "bo", "--key", "bo.pem", "--deny").stdout
+    assert f"1 of 2 to approve, 1 to deny, counted when {RUN} is driven" in against
+    stopped = perdure("approve", RUN, CALL, "--by", "an operator", "--deny").stdout
+    assert "denied by an operator, who is none of the approvers" in stopped
+    assert drive(agent).status == "done"
+    assert "reject by human an operator" in perdure("runs", "show", RUN).stdout
+
+
+def test_one_of_several_who_may_say_no_by_a_word_has_not_denied_it() -> None:
+    agent = agent_of(Approval(of=["ann", "bo"]), {})
+    drive(agent)
+    said = perdure("runs", "deny", RUN, CALL, "--by", "ann").stdout
+    assert said.startswith(f"the vote of ann to deny {CALL} is in; 0 of 1 to approve, 1 to deny")
+    assert drive(agent).status == "input_required"
+    said = perdure("runs", "approve", RUN, CALL, "--by", "bo").stdout
+    assert f"1 of 1 to approve, 1 to deny, counted when {RUN} is driven" in said
+    assert drive(agent).status == "done"
+    assert perdure("approve", RUN, CALL, "--by", "bo").exit_code == 1
+
+
+def test_what_waits_is_a_table_in_a_terminal() -> None:
+    env = {"PERDURE_STORE": os.environ["PERDURE_STORE"]}
+    drive(agent_of(TWO, made_keys()))
+    with Terminal("approvals", "ls", env=env) as screen:
+        screen.ends(0)
+    assert screen.lines[0].split() == ["run", "call", "what", "whose", "votes", "until", "(UTC)"]
+    assert screen.lines[1].startswith(RUN)
+    assert max(map(len, screen.lines)) <= COLUMNS
+    perdure("runs", "cancel", RUN)
+    with Terminal("approvals", "ls", env=env) as screen:
+        screen.ends(0)
+    assert "no call waits for votes" in screen.text
 
 
 def test_a_vote_against_it_denies() -> None:
@@ -189,5 +239,6 @@ def test_evidence_that_is_not_what_was_expected_is_told(options: list[str], code
     assert perdure("approvals", "verify", "-", *known, text=text).exit_code == code
     changed = text.replace('"approved"', '"denied"')
     assert perdure("approvals", "verify", "-", text=changed).exit_code == 1
-    assert perdure("approvals", "verify", "-", text="hello").exit_code == 2
+    odd = perdure("approvals", "verify", "-", text="hello")
+    assert (odd.exit_code, "- is no evidence: it is not JSON" in odd.stderr) == (2, True)
     assert perdure("approvals", "verify", "nowhere.json").exit_code == 2

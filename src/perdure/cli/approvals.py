@@ -6,7 +6,7 @@ import os
 import stat
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import click
 
@@ -25,10 +25,11 @@ from perdure.cli.runs import (
 from perdure.cli.text import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from perdure.ballots import Policy, SigningKey
     from perdure.cli.runs_seen import Seen
+    from perdure.durable.messages import Vote
     from perdure.log.approvals import HeldGate
     from perdure.loop import PendingCall
 
@@ -73,15 +74,20 @@ def approve(
     approver = who(by)
 
     async def told(desk: Desk) -> int:
+        from perdure.cli.votes import ballot_before, vote_words
+
         tell = desk.runs.deny if deny else desk.runs.approve
         signature = ""
+        ballot = await ballot_before(desk, run, call, session)
         if signing is not None:
-            ballot = await desk.runs.ballot(run, call, session=session)
+            ballot = ballot or await desk.runs.ballot(run, call, session=session)
             click.echo(one_line(f"{ballot.subject.tool}({ballot.arguments})"), err=True)
             signature = ballot.sign(signing, approver, approves=not deny)
         await tell(run, call, by=approver, signature=signature, session=session, reason=reason)
-        verb = "denied" if deny else "approved"
-        return say(f"{call} is {verb} by {approver}; it counts when {run} is driven")
+        signed = bool(signature)
+        return say(
+            await vote_words(desk, ballot, run, call, approver, approves=not deny, signed=signed)
+        )
 
     return with_runs(url, told)
 
@@ -102,11 +108,18 @@ def ls(*, url: str, as_json: bool) -> int:
 
     async def listed(desk: Desk) -> int:
         from perdure.cli.runs_seen import look_at
+        from perdure.cli.runs_shown import print_table
 
+        rows: list[Sequence[str]] = []
         async for one in desk.runs.each():
             if one.status in _WAIT:
-                for line in _gates(await look_at(desk.store, one.run_id), as_json=as_json):
-                    click.echo(line)
+                for gate in _gates(await look_at(desk.store, one.run_id)):
+                    if as_json:
+                        click.echo(_json_line(gate))
+                    else:
+                        rows.append(_fields(gate))
+        if not as_json:
+            print_table(_COLUMNS, rows, none="no call waits for votes")
         return 0
 
     return with_runs(url, listed)
@@ -115,41 +128,62 @@ def ls(*, url: str, as_json: bool) -> int:
 _WAIT = frozenset({"input_required", "suspended", "running", "aborted", "halted"})
 
 
-def _gates(seen: Seen, *, as_json: bool) -> list[str]:
-    """A line for each call of a run that waits for votes."""
+_COLUMNS = ("run", "call", "what", "whose", "votes", "until (UTC)")
+
+
+class _Gate(NamedTuple):
+    """A call of a run that waits for votes."""
+
+    run_id: str
+    pending: PendingCall
+    gate: HeldGate
+    waiting: Sequence[Vote]
+    """The votes in the inbox."""
+
+
+def _gates(seen: Seen) -> Iterator[_Gate]:
+    """The calls of a run that wait for votes."""
+    from perdure.durable.messages import Vote
+
     sessions = {branch.session.id: branch.session for branch in seen.tree}
-    lines: list[str] = []
-    for waiting in seen.waiting:
-        view = sessions[waiting.call.session].view()
-        gate = view.approvals.waiting(view.calls.open[waiting.call.call.call_id])
+    told = [one.told for one in seen.inbox if isinstance(one.told, Vote)]
+    for one in seen.waiting:
+        view = sessions[one.call.session].view()
+        gate = view.approvals.waiting(view.calls.open[one.call.call.call_id])
         if gate is not None and gate.tally is None:
-            shown = _json_line if as_json else _line
-            lines.append(shown(seen.state.run_id, waiting.call, gate))
-    return lines
+            votes = [vote for vote in told if vote.hold == gate.hold.id]
+            yield _Gate(seen.state.run_id, one.call, gate, votes)
 
 
-def _line(run_id: str, pending: PendingCall, gate: HeldGate) -> str:
+def _fields(one: _Gate) -> list[str]:
+    from perdure.cli.votes import Voted
     from perdure.log.timeline import day_and_time
 
-    voted = ", ".join(f"{vote.approver}: {vote.verdict}" for vote in gate.votes)
-    fields = [
-        run_id,
-        pending.call.call_id,
-        f"{pending.call.name}({gate_arguments(pending, gate)})",
+    gate = one.gate
+    voted = [Voted(vote.approver, vote.verdict == "approve", waits=False) for vote in gate.votes]
+    voted += [Voted(vote.who, vote.approves, waits=True) for vote in one.waiting]
+    due = gate.gate.due
+    return [
+        one.run_id,
+        one.pending.call.call_id,
+        f"{one.pending.call.name}({gate_arguments(one.pending, gate)})",
         f"needs {gate.gate.asks}",
-        voted or "no votes",
+        ", ".join(vote.words for vote in voted) or "no votes",
+        *([] if due is None else [f"until {day_and_time(due)}"]),
     ]
-    if gate.gate.due is not None:
-        fields.append(f"until {day_and_time(gate.gate.due)}")
-    return "\t".join(map(one_line, fields))
 
 
-def _json_line(run_id: str, pending: PendingCall, gate: HeldGate) -> str:
+def _json_line(one: _Gate) -> str:
     import msgspec
 
+    pending, gate = one.pending, one.gate
     votes = [{"approver": vote.approver, "verdict": vote.verdict} for vote in gate.votes]
+    waiting = [
+        {"approver": vote.who, "verdict": "approve" if vote.approves else "deny"}
+        for vote in one.waiting
+    ]
     members: dict[str, object] = {
-        "run": run_id,
+        "run": one.run_id,
         "call": pending.call.call_id,
         "session": pending.session,
         "path": pending.path,
@@ -160,6 +194,7 @@ def _json_line(run_id: str, pending: PendingCall, gate: HeldGate) -> str:
         "signed": gate.gate.signed,
         "due": gate.gate.due,
         "votes": votes,
+        "waiting": waiting,
     }
     return msgspec.json.encode(members).decode()
 
@@ -219,7 +254,9 @@ def verify(*, file: str, keys: tuple[str, ...], need: int | None, due: int | Non
         evidence = read_evidence(_read(file))
         policy = _policy(evidence.policy, known, need, due)
         checked = check_evidence(evidence, keys=known or None, policy=policy)
-    except (BadEvidence, BadKey, ModuleNotFoundError) as error:
+    except BadEvidence as error:
+        raise Unusable(one_line(f"{file} is no evidence: {error}")) from error
+    except (BadKey, ModuleNotFoundError) as error:
         raise Unusable(one_line(str(error))) from error
     if not checked.ok:
         raise Refused(one_line("; ".join(checked.faults)))

@@ -192,16 +192,21 @@ def approve(
     """Let the held CALL of RUN run."""
 
     async def told(desk: Desk) -> int:
+        from perdure.cli.votes import ballot_before, vote_words
+
+        name = who(by)
+        ballot = await ballot_before(desk, run, call, session)
         await desk.runs.approve(
             run,
             call,
-            by=who(by),
+            by=name,
             session=session,
             arguments=arguments,
             note=note,
             reason=reason,
         )
-        return say(f"{call} is approved; it runs when {run} is driven")
+        said = await vote_words(desk, ballot, run, call, name, approves=True, signed=False)
+        return say(said)
 
     return with_runs(url, told)
 
@@ -218,8 +223,13 @@ def deny(
     """Refuse the held CALL of RUN; the model reads the reason, and the run goes on."""
 
     async def told(desk: Desk) -> int:
-        await desk.runs.deny(run, call, by=who(by), session=session, note=note, reason=reason)
-        return say(f"{call} is denied; the model reads it when {run} is driven")
+        from perdure.cli.votes import ballot_before, vote_words
+
+        name = who(by)
+        ballot = await ballot_before(desk, run, call, session)
+        await desk.runs.deny(run, call, by=name, session=session, note=note, reason=reason)
+        said = await vote_words(desk, ballot, run, call, name, approves=False, signed=False)
+        return say(said)
 
     return with_runs(url, told)
 

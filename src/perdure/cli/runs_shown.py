@@ -98,6 +98,29 @@ def _print_table(console: Console, listed: Sequence[RunSummary]) -> None:
     console.print(table)
 
 
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, none: str) -> None:
+    """Print rows: a table in a terminal, else one line each, its fields apart by tabs.
+
+    Args:
+        columns: What stands above them; a row may be shorter.
+        rows: The fields.
+        none: What a terminal shows where there is no row.
+    """
+    console = Console()
+    if not console.is_terminal:
+        for row in rows:
+            _write(console, "\t".join(map(one_line, row)))
+    elif not rows:
+        console.print(none, style="dim")
+    else:
+        table = Table(box=None, pad_edge=False, header_style="dim")
+        for column in columns:
+            table.add_column(column, overflow="fold")
+        for row in rows:
+            table.add_row(*(Text(one_line(field)) for field in row))
+        console.print(table)
+
+
 # --- one run -----------------------------------------------------------------------------------
 
 

@@ -56,6 +56,11 @@ class PendingCall(msgspec.Struct, frozen=True, kw_only=True):
     """The calls whose sub-agents lead to it, from the root; empty for a call of the root's own."""
 
     @property
+    def runs_with(self) -> str:
+        """The arguments it is let run with, as JSON text: what whoever approves it has to see."""
+        return self.call.arguments if self.arguments is None else self.arguments
+
+    @property
     def may_have_run(self) -> bool:
         """Whether it may have entered its tool, so that running it again needs a rule."""
         return self.reason in ("aborted", "unknown") or (self.reason == "held" and self.dispatched)

@@ -135,7 +135,7 @@ class Approval:
         if self.expires is not None:
             check_seconds("Approval(expires=...)", self.expires)
         remind = cast("object", self.remind)
-        if isinstance(remind, str) or not isinstance(remind, Iterable):
+        if isinstance(remind, str | bytes) or not isinstance(remind, Iterable):
             remind = (remind,)
         for seconds in cast("Iterable[object]", remind):
             check_seconds("Approval(remind=...)", seconds)

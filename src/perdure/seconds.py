@@ -22,4 +22,5 @@ def check_seconds(name: str, given: object, *, zero: bool = False) -> None:
     if not isinstance(given, int | float) or isinstance(given, bool):
         raise ConfigError(f"{name} is a number of seconds, got {given!r}")
     if not (0 < given <= MOST_SECONDS or (zero and given == 0)):
-        raise ConfigError(f"{name} must be positive and at most {MOST_SECONDS:_}, got {given!r}")
+        least = "0 or more" if zero else "positive"
+        raise ConfigError(f"{name} must be {least} and at most {MOST_SECONDS:_}, got {given!r}")

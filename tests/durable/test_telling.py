@@ -217,7 +217,7 @@ async def test_a_call_that_may_still_be_running_is_not_said_to_have_never_run() 
     runs = Runs(store)
     with pytest.raises(ConfigError, match="min_age"):
         await runs.resolve(RUN, CALL, never_ran=True)
-    with pytest.raises(ConfigError, match="not negative"):
+    with pytest.raises(ConfigError, match="0 or more"):
         await runs.resolve(RUN, CALL, never_ran=True, min_age=-1)
     with pytest.raises(HaltTooYoung) as young:
         await runs.resolve(RUN, CALL, never_ran=True, min_age=3600)

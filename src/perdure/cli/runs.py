@@ -278,12 +278,12 @@ def resolve(
     same of one step of the call: its --value, or that it never ran. A step of a program is one of
     the empty CALL: ''.
     """
-    gave, option = (value, "--value JSON") if step else (output, "--output TEXT, --failed WHY")
-    said = (gave is not None) + (failed is not None) + never_ran + compensated + left
+    gave = (value if step else output) is not None
+    said = gave + (failed is not None) + never_ran + compensated + left
     if said != 1 or (value is not None and not step):
+        option = "--value JSON" if step else "--output TEXT, --failed WHY"
         raise Unusable(f"say what it gave with {option}, or --never-ran")
-    basis = _json(evidence, "--evidence")
-    result = _json(value, "--value")
+    basis, result = _json(evidence, "--evidence"), _json(value, "--value")
     given = sys.stdin.read() if output == "-" else output
 
     async def told(desk: Desk) -> int:
@@ -305,13 +305,14 @@ def resolve(
             session=session,
             reason=reason,
         )
-        becomes = "it runs again" if never_ran else "the model reads its output"
         if compensated or left:
             becomes = "the rollback goes on"
         elif failed is not None:
             becomes = "the model reads that, and a saga is rolled back"
         elif step:
             becomes = "the call goes on" if call else "it goes on"
+        else:
+            becomes = "it runs again" if never_ran else "the model reads its output"
         return say(f"{call or run} is resolved; {becomes} when {run} is driven")
 
     return with_runs(url, told)

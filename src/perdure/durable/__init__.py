@@ -11,6 +11,7 @@ A *gate* is a hold that waits for *votes*; what they come to is its *tally*, whi
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from perdure.durable.addressing import Said, Target
 from perdure.durable.agents import run_agent
 from perdure.durable.balloting import Ballot, ballot_of, evidence_of, tell_decision
 from perdure.durable.byid import Ran, go_on_with, run_by_id
@@ -38,8 +39,6 @@ from perdure.durable.starting import begin_run
 from perdure.durable.state import RunState, find_run, read_run, state_of, waiting_calls
 from perdure.durable.steps import parallel, step, step_key
 from perdure.durable.telling import (
-    Said,
-    Target,
     tell_approve,
     tell_cancel,
     tell_deny,

@@ -17,17 +17,15 @@ from perdure.ballots import (
     write_evidence,
 )
 from perdure.clock import Clock
+from perdure.durable.addressing import Said, Target, addressed, check_texts
 from perdure.durable.messages import Vote, message_of
-from perdure.durable.state import read_run
-from perdure.durable.telling import Said, Target, check_texts, tell_approve, tell_deny
+from perdure.durable.telling import tell_approve, tell_deny
 from perdure.durable.voting import vote_fault
 from perdure.errors import (
     AlreadyResolved,
     ConfigError,
     NoRun,
-    NoSession,
     NotHeld,
-    RunFinished,
     VoteRefused,
 )
 from perdure.log import Call, Filters, Session, Store
@@ -235,15 +233,7 @@ async def _gate(
 ) -> tuple[Session, Call | None, HeldGate | None]:
     """The call and its gate: that of a hold, the last with `over`, else the one it waits at."""
     root = await _root(store, target.run_id)
-    closed = (await read_run(store, root)).view().closed
-    if closed is not None and not over:
-        raise RunFinished(target.run_id, closed.status)
-    try:
-        session = await read_run(store, target.session or root)
-    except NoSession:
-        raise NoRun(target.run_id) from None
-    if session.header.lease_root != root:
-        raise ConfigError(f"session {session.id!r} does not belong to run {target.run_id!r}")
+    session = (await addressed(store, target, root=root, over=over)).session
     view = session.view()
     call = view.calls.named(target.call_id)
     if call is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Literal, Protocol, TypeAlias
 
 from perdure.durable.cancelling import cancel_children, cancel_run, saga_cancelled
@@ -27,7 +27,7 @@ from perdure.durable.sagas.rollback import is_rolled_back, roll_back
 from perdure.durable.spending import account_of
 from perdure.errors import Aborted, LeaseExpired, StopRequested, Tripped
 from perdure.log import Draft, Recording, Session
-from perdure.loop import Broadcast, Limits, Opening, RunEnd, Trigger
+from perdure.loop import Answer, Broadcast, Limits, Opening, RunEnd, Trigger
 from perdure.loop.account import Account
 
 POLL = 1.0
@@ -103,32 +103,14 @@ async def drive_until_rest(driven: Driven, recording: Recording, driving: Drivin
     end: RunEnd | None = None
     progress = Progress(recording.session)
     while True:
-        if is_rolled_back(recording):
-            rested = await _roll_back(driven, recording, driving)
-            if rested is not None:
-                return rested
-            recording = recording.again()
-            continue
-        taken = await _take(driven, recording)
-        driving.at("taken")
-        if taken.drafts:
-            await recording.append(*taken.drafts)
-            recording = recording.again()
-            continue
-        if taken.cancel is not None and recording.session.header.is_saga:
-            await recording.append(saga_cancelled(*taken.cancel))
-            continue
-        if taken.cancel is not None:
-            await cancel_children(recording, ids=driven.ids)
-            await cancel_run(recording, *taken.cancel, ids=driven.ids)
-            recording = recording.again()
-            continue
-        if await settle_gates(driven, recording, taken.answers):
-            driving.at("counted")
-            recording = recording.again()
+        settled = await _settle(driven, recording, driving)
+        if isinstance(settled, Rested):
+            return settled
+        if isinstance(settled, Recording):
+            recording = settled
             continue
         outlook = await _outlook(driven, recording, progress.begun)
-        step = progress.planned(plan(outlook, taken.answers))
+        step = progress.planned(plan(outlook, settled))
         if isinstance(step, Rest) and step.status == "halted":
             step = plan(outlook, await reconcile(_authority(driven, recording), outlook.tools))
         driving.at("planned")
@@ -156,6 +138,38 @@ async def drive_until_rest(driven: Driven, recording: Recording, driving: Drivin
             case Rest(status):
                 await refuse_leftovers(driven, recording)
                 return Rested(status=status, end=end)
+
+
+# --- before the plan ---------------------------------------------------------------------------
+
+
+async def _settle(
+    driven: Driven, recording: Recording, driving: Driving
+) -> Mapping[str, Answer] | Recording | Rested:
+    """Do what comes before any plan: a rollback, what the run was told, what votes decide.
+
+    Returns:
+        Answers by call, for the plan. Or a recording, if something was written: the next pass has
+        that. Or where the driver stopped.
+    """
+    if is_rolled_back(recording):
+        return await _roll_back(driven, recording, driving) or recording.again()
+    taken = await _take(driven, recording)
+    driving.at("taken")
+    if taken.drafts:
+        await recording.append(*taken.drafts)
+        return recording.again()
+    if taken.cancel is not None and recording.session.header.is_saga:
+        await recording.append(saga_cancelled(*taken.cancel))
+        return recording
+    if taken.cancel is not None:
+        await cancel_children(recording, ids=driven.ids)
+        await cancel_run(recording, *taken.cancel, ids=driven.ids)
+        return recording.again()
+    if await settle_gates(driven, recording, taken.answers):
+        driving.at("counted")
+        return recording.again()
+    return taken.answers
 
 
 async def _roll_back(driven: Driven, recording: Recording, driving: Driving) -> Rested | None:

@@ -6,8 +6,9 @@ import dataclasses
 import enum
 
 from perdure.clock import Clock
+from perdure.durable.addressing import Said, Target
 from perdure.durable.sagas.settling import tell_settle
-from perdure.durable.telling import Said, Target, tell_resolve, tell_step
+from perdure.durable.telling import tell_resolve, tell_step
 from perdure.errors import ConfigError
 from perdure.log import Store
 

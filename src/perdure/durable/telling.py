@@ -7,11 +7,10 @@ nothing.
 
 from __future__ import annotations
 
-import dataclasses
-
 from msgspec import Raw
 
 from perdure.clock import Clock, Ids
+from perdure.durable.addressing import NOBODY, Said, Target, addressed, check_texts, put
 from perdure.durable.callwork import check_name
 from perdure.durable.cancelling import CANCELLED, cancel_children, cancel_run
 from perdure.durable.consuming import (
@@ -32,22 +31,17 @@ from perdure.durable.messages import (
     Retry,
     Sent,
     Signal,
-    Told,
-    decode_told,
     message_of,
 )
 from perdure.durable.replies import fault_in
-from perdure.durable.state import find_run, read_run
+from perdure.durable.state import read_run
 from perdure.errors import (
     AlreadyResolved,
     ConfigError,
     HaltTooYoung,
     Leased,
-    NoRun,
-    NoSession,
     NotHalted,
     NotHeld,
-    RunError,
     RunFinished,
     ToolError,
     WrongAnswer,
@@ -63,46 +57,7 @@ from perdure.tools.result import json_text
 from perdure.wire import FunctionCallOutput
 
 HOLDER = "an operator"
-NOBODY = "somebody"
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Target:
-    """A call of a run: in the root's session, or in a sub-agent's."""
-
-    run_id: str
-    call_id: str
-    session: str = ""
-    """Empty for the run's own; `PendingCall.session` says it."""
-
-    def __post_init__(self) -> None:
-        check_texts(run_id=self.run_id, call_id=self.call_id, session=self.session)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Said:
-    """Who says something, and why."""
-
-    who: str = ""
-    reason: str = ""
-
-    def __post_init__(self) -> None:
-        check_texts(by=self.who, reason=self.reason)
-
-
-def check_texts(**given: object) -> None:
-    """Refuse what is no text that a record holds.
-
-    Raises:
-        ConfigError: It is none, or has half of a surrogate pair, which UTF-8 has no bytes for.
-    """
-    for name, text in given.items():
-        if not isinstance(text, str):
-            raise ConfigError(f"{name} is a text, got {text!r}")
-        try:
-            _ = text.encode()
-        except UnicodeEncodeError:
-            raise ConfigError(f"{name} has half of a surrogate pair: {text!r}") from None
+"""Who closes a run that is cancelled while nobody drives it."""
 
 
 async def tell_approve(
@@ -131,7 +86,7 @@ async def tell_approve(
         arguments=arguments,
         note=note,
     )
-    await _put(store, target, session, told)
+    await put(store, target, session, told)
 
 
 async def tell_deny(store: Store, target: Target, said: Said, *, note: str = "") -> None:
@@ -147,7 +102,7 @@ async def tell_deny(store: Store, target: Target, said: Said, *, note: str = "")
         digest=arguments_digest(call.arguments),
         note=note,
     )
-    await _put(store, target, session, told)
+    await put(store, target, session, told)
 
 
 async def tell_resolve(
@@ -183,8 +138,8 @@ async def tell_resolve(
         ConfigError: Nobody knows how long the tool may take.
         ToolError: The evidence is not JSON.
     """
-    session, view = await _open(store, target)
-    age = _age(min_age)
+    at = await addressed(store, target)
+    view, age = at.view, _age(min_age)
     check_texts(output=output or "", failed=failed or "")
     if failed is not None:
         output = error_text(failed)
@@ -193,7 +148,7 @@ async def tell_resolve(
         if _resolved_alike(view, target, output):
             return
         raise NotHalted(target.run_id, target.call_id, "there is no such call")
-    if why := not_halted(call, rolls_back=await _rolls_back(store, target)):
+    if why := not_halted(call, rolls_back=at.rolls_back):
         raise NotHalted(target.run_id, target.call_id, why)
     if output is None:
         _check_age(view, target, call, clock, min_age)
@@ -207,7 +162,7 @@ async def tell_resolve(
         evidence=json_text(evidence) if evidence is not None else "",
         min_age=age,
     )
-    await _put(store, target, session, told)
+    await put(store, target, at.session, told)
 
 
 async def tell_step(
@@ -245,7 +200,8 @@ async def tell_step(
         ToolError: A value is not JSON.
     """
     least = _age(min_age)
-    session, view = await _open(store, target)
+    session = (await addressed(store, target)).session
+    view = session.view()
     found = working(view, target.call_id)
     taken = found.work.steps.get(step) if found is not None else None
     if taken is None or not taken.is_open or taken.start is None:
@@ -266,7 +222,7 @@ async def tell_step(
         evidence=json_text(evidence) if evidence is not None else "",
         min_age=least,
     )
-    await _put(store, target, session, told)
+    await put(store, target, session, told)
 
 
 async def tell_signal(store: Store, target: Target, said: Said, name: str, value: object) -> None:
@@ -279,14 +235,15 @@ async def tell_signal(store: Store, target: Target, said: Said, name: str, value
         ToolError: The value is not JSON.
     """
     check_name(name, "signal")
-    session, view = await _open(store, target)
+    session = (await addressed(store, target)).session
+    view = session.view()
     told = Signal(who=said.who, reason=said.reason, name=name, value=Raw(_json(value)))
     before = view.work.signals.get(name)
     if before is not None:
         if bytes(before.value) != bytes(told.value):
             raise AlreadyResolved(target.run_id, name, bytes(before.value).decode())
         return
-    await _put(store, target, session, told)
+    await put(store, target, session, told)
 
 
 async def tell_send(
@@ -303,14 +260,15 @@ async def tell_send(
     """
     check_name(channel, "channel")
     check_name(key, "message")
-    session, view = await _open(store, target)
+    session = (await addressed(store, target)).session
+    view = session.view()
     told = Sent(who=said.who, reason=said.reason, channel=channel, key=key, value=Raw(_json(value)))
     before = view.work.channels.get(channel, {}).get(key)
     if before is not None:
         if bytes(before.value) != bytes(told.value):
             raise AlreadyResolved(target.run_id, key, bytes(before.value).decode())
         return
-    await _put(store, target, session, told)
+    await put(store, target, session, told)
 
 
 async def tell_reply(store: Store, target: Target, said: Said, key: str, value: object) -> None:
@@ -324,7 +282,8 @@ async def tell_reply(store: Store, target: Target, said: Said, key: str, value: 
         WrongAnswer: The answer is not of the type that was asked for.
         ToolError: The value is not JSON.
     """
-    session, view = await _open(store, target)
+    session = (await addressed(store, target)).session
+    view = session.view()
     found = working(view, target.call_id)
     wait = found.work.waits.get(("interrupt", key)) if found is not None else None
     if wait is None or wait.lost:
@@ -342,7 +301,7 @@ async def tell_reply(store: Store, target: Target, said: Said, key: str, value: 
         begin=wait.begin.id,
         value=Raw(_json(value)),
     )
-    await _put(store, target, session, told)
+    await put(store, target, session, told)
 
 
 def _json(value: object) -> bytes:
@@ -360,13 +319,14 @@ async def tell_retry(store: Store, run_id: str, said: Said) -> None:
         ConfigError: No limit stopped it.
     """
     target = Target(run_id, "")
-    session, view = await _open(store, target)
+    session = (await addressed(store, target)).session
+    view = session.view()
     last = view.drives.last
     why = no_retry(view)
     if why or last is None or last.end is None:
         raise ConfigError(f"run {run_id!r} cannot be retried: {why}")
     told = Retry(who=said.who, reason=said.reason, end=last.end.id)
-    await _put(store, target, session, told)
+    await put(store, target, session, told)
 
 
 async def tell_cancel(store: Store, run_id: str, said: Said, *, clock: Clock, ids: Ids) -> None:
@@ -379,7 +339,7 @@ async def tell_cancel(store: Store, run_id: str, said: Said, *, clock: Clock, id
         RunFinished: It is over.
     """
     target = Target(run_id, "")
-    session, _ = await _open(store, target)
+    session = (await addressed(store, target)).session
     told = Cancel(who=said.who, reason=said.reason)
     message = message_of(told, session)
     await store.put(session.id, message, stop=True)
@@ -416,29 +376,10 @@ async def _close_now(store: Store, session: str, *, clock: Clock, ids: Ids) -> N
 # --- what is looked at before --------------------------------------------------------------------
 
 
-async def _open(store: Store, target: Target) -> tuple[Session, View]:
-    root = await find_run(store, target.run_id)
-    over = (await read_run(store, root)).view().closed
-    if over is not None:
-        raise RunFinished(target.run_id, over.status)
-    try:
-        session = await read_run(store, target.session or root)
-    except NoSession:
-        raise NoRun(target.run_id) from None
-    if session.header.lease_root != root:
-        raise ConfigError(f"session {session.id!r} does not belong to run {target.run_id!r}")
-    return session, session.view()
-
-
-async def _rolls_back(store: Store, target: Target) -> bool:
-    """Whether the run is a saga that is being rolled back."""
-    root = await read_run(store, await find_run(store, target.run_id))
-    return root.view().saga.tripped is not None
-
-
 async def _held(store: Store, target: Target, word: str) -> tuple[Session, Call | None]:
     """The call that waits for a decision; None if the same word was taken up already."""
-    session, view = await _open(store, target)
+    session = (await addressed(store, target)).session
+    view = session.view()
     decided = _decided_before(view, target.call_id)
     if decided == word:
         return session, None
@@ -511,30 +452,3 @@ def _check_age(view: View, target: Target, call: Call, clock: Clock, min_age: fl
     young = too_young(authority, call, min_age or 0.0)
     if young is not None:
         raise HaltTooYoung(target.run_id, call.call_id, *young)
-
-
-async def _put(store: Store, target: Target, session: Session, told: Told) -> None:
-    message = message_of(told, session)
-    put = await store.put(session.id, message)
-    if not put.duplicate:
-        return
-    for waiting in await store.unconsumed(session.id):
-        if waiting.id == message.id:
-            first = decode_told(waiting)
-            if first != told:
-                raise _otherwise(target, first)
-            return
-    raise AlreadyResolved(target.run_id, target.call_id, "it was taken up meanwhile")
-
-
-def _otherwise(target: Target, first: Told | None) -> RunError:
-    match first:
-        case Approve():
-            recorded = f"approved by {first.who or NOBODY}"
-        case Deny():
-            recorded = f"denied by {first.who or NOBODY}"
-        case Resolve():
-            recorded = first.output if first.output is not None else "it never ran"
-        case _:
-            recorded = "otherwise"
-    return AlreadyResolved(target.run_id, target.call_id, recorded)

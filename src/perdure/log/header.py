@@ -147,7 +147,6 @@ def new_header(
     session: str,
     created_at: str,
     *,
-    version: str = "",
     records: Sequence[str] = RECORDS,
     name: str = "",
     run: RunIdentity | None = None,
@@ -165,7 +164,6 @@ def new_header(
     Args:
         session: The id.
         created_at: A timestamp.
-        version: Of perdure.
         records: The record types that the writer always writes.
         name: The name the store knows it by.
         run: For a run by id, which.
@@ -187,7 +185,7 @@ def new_header(
         "id": session,
         "created_at": created_at,
         "payload": PAYLOAD,
-        "harness": {"name": "perdure", "version": version},
+        "harness": {"name": "perdure", "version": ""},
         "records": list(records),
     }
     optional = {
@@ -200,12 +198,14 @@ def new_header(
         "parent_session": origin.session if origin else "",
         "base": origin.base if origin else "",
         "media": media if media != "inline" else "",
+        "perdure:run": _run_member(run) if run is not None else None,
     }
     members |= {member: value for member, value in optional.items() if value}
-    if run is not None:
-        saga = {"saga": True} if run.saga else {}
-        members["perdure:run"] = {"id": run.id, "kind": run.kind, **saga}
     return decode_header(json_text({**members, **(extra or {})}))
+
+
+def _run_member(run: RunIdentity) -> dict[str, object]:
+    return {"id": run.id, "kind": run.kind, **({"saga": True} if run.saga else {})}
 
 
 def raised(header: Header) -> Header:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from perdure.durable.addressing import Said, Target, addressed
 from perdure.durable.messages import Settle, message_of
-from perdure.durable.state import find_run, read_run
-from perdure.durable.telling import Said, Target
-from perdure.errors import AlreadyResolved, ConfigError, NoRun, NoSession, NotHalted, RunFinished
+from perdure.errors import AlreadyResolved, NotHalted
 from perdure.log import Store, View
 from perdure.log.sagas import Done
 from perdure.tools.result import json_text
@@ -37,18 +36,9 @@ async def tell_settle(
         AlreadyResolved: Somebody said otherwise.
         ToolError: The evidence is not JSON.
     """
-    root = await read_run(store, await find_run(store, target.run_id))
-    view = root.view()
-    if view.closed is not None:
-        raise RunFinished(target.run_id, view.closed.status)
-    session = target.session or root.id
-    try:
-        found = root if session == root.id else await read_run(store, session)
-    except NoSession:
-        raise NoRun(target.run_id) from None
-    if found.header.lease_root != root.id:
-        raise ConfigError(f"session {session!r} does not belong to run {target.run_id!r}")
-    call = found.view().calls.named(target.call_id)
+    at = await addressed(store, target)
+    view, session = at.root.view(), at.session.id
+    call = at.view.calls.named(target.call_id)
     if call is None:
         raise NotHalted(target.run_id, target.call_id, "there is no such call")
     done = Done(session, call.entry, step)
@@ -71,7 +61,7 @@ async def tell_settle(
     )
     if not told.about:
         raise NotHalted(target.run_id, target.call_id, "no rollback stops at it")
-    await store.put(root.id, message_of(told, root))
+    await store.put(at.root.id, message_of(told, at.root))
 
 
 def stopped_at(view: View, done: Done) -> str:

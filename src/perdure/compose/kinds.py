@@ -23,6 +23,7 @@ from perdure.compose.shared_context import SHARED, Deferred
 from perdure.compose.turns import ToolCall, TurnContext, parse_tool_arguments, settled
 from perdure.errors import ConfigError, InvalidArguments, Suspend, ToolError
 from perdure.tools import Call, Effect, EffectOf, Tool, ToolResult, as_tool, traits
+from perdure.tools.function import names_outside
 from perdure.tools.tool import TRAITS
 from perdure.wire import Source, UnknownTool
 
@@ -263,7 +264,7 @@ def client_tool(
     )
     return checked(
         ClientTool(
-            inner=tool_of(fn, options, _callers_names(), events_, output_),
+            inner=tool_of(fn, options, names_outside(globals()), events_, output_),
             kind="generator" if inspect.isasyncgenfunction(fn) or events_ else "regular",
             lifecycle=lifecycle,
             event_schema=events_,
@@ -347,7 +348,7 @@ def human_tool(
     Raises:
         ConfigError: The output has no schema, or as `client_tool`.
     """
-    names = _callers_names()
+    names = names_outside(globals())
     rules = checker(output, "output")
     if rules is None:
         raise ConfigError("a tool that a person answers says what the answer is: output=...")
@@ -421,16 +422,6 @@ def checked(tool: ClientTool) -> ClientTool:
 
 def _next_turn(given: Mapping[str, NextTurn] | None) -> Mapping[str, NextTurn]:
     return MappingProxyType(dict(given or {}))
-
-
-def _callers_names() -> Mapping[str, object]:
-    """The local names of whoever makes a tool, for annotations that name them."""
-    frame = inspect.currentframe()
-    while frame is not None and frame.f_globals is globals():
-        frame = frame.f_back
-    if frame is None or frame.f_locals is frame.f_globals:
-        return {}
-    return dict(frame.f_locals)
 
 
 def _held(rules: Checker, value: object) -> object:

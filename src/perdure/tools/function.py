@@ -7,8 +7,7 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from types import FrameType
-from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
+from typing import Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
 from perdure.errors import ConfigError, NotIJson, ToolError
 from perdure.tools.approval import Approval, as_approval
@@ -32,6 +31,7 @@ from perdure.tools.transaction import NO_TRANSACTION, Transaction
 from perdure.wire.canonical import canonical_json
 
 P = ParamSpec("P")
+OptionsP = ParamSpec("OptionsP")
 R_co = TypeVar("R_co", covariant=True)
 
 
@@ -160,9 +160,40 @@ def is_async(function: Callable[..., object]) -> bool:
 # --- the decorator --------------------------------------------------------------------
 
 
-@overload
+class Maker(Protocol[OptionsP]):
+    """Makes a tool of a function at once, or as a decorator with options."""
+
+    @overload
+    def __call__(
+        self, fn: Callable[P, R_co], /, *args: OptionsP.args, **options: OptionsP.kwargs
+    ) -> TypedTool[P, R_co]: ...
+
+    @overload
+    def __call__(
+        self, *args: OptionsP.args, **options: OptionsP.kwargs
+    ) -> Callable[[Callable[P, R_co]], TypedTool[P, R_co]]: ...
+
+
+def _decorating(
+    make: Callable[Concatenate[Callable[..., object], OptionsP], TypedTool[..., object]],
+) -> Maker[OptionsP]:
+    """What makes a tool of a function, as a decorator too."""
+
+    @functools.wraps(make)
+    def maker(
+        fn: Callable[..., object] | None = None, /, *args: OptionsP.args, **options: OptionsP.kwargs
+    ) -> TypedTool[..., object] | Callable[[Callable[..., object]], TypedTool[..., object]]:
+        def decorate(function: Callable[..., object]) -> TypedTool[..., object]:
+            return make(function, *args, **options)
+
+        return decorate if fn is None else decorate(fn)
+
+    return cast("Maker[OptionsP]", maker)
+
+
+@_decorating
 def tool(
-    fn: Callable[P, R_co],
+    fn: Callable[..., object],
     /,
     *,
     name: str | None = None,
@@ -175,40 +206,7 @@ def tool(
     annotations: ToolAnnotations = NO_ANNOTATIONS,
     compensate: Callable[..., object] | None = None,
     approval: Approval | bool | None = None,
-) -> TypedTool[P, R_co]: ...
-
-
-@overload
-def tool(
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    effect: Effect | EffectOf = "once",
-    strict: bool = False,
-    sequential: bool = False,
-    resource: str | None = None,
-    timeout: float | None = None,
-    annotations: ToolAnnotations = NO_ANNOTATIONS,
-    compensate: Callable[..., object] | None = None,
-    approval: Approval | bool | None = None,
-) -> Callable[[Callable[P, R_co]], TypedTool[P, R_co]]: ...
-
-
-def tool(
-    fn: Callable[..., Any] | None = None,
-    /,
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    effect: Effect | EffectOf = "once",
-    strict: bool = False,
-    sequential: bool = False,
-    resource: str | None = None,
-    timeout: float | None = None,
-    annotations: ToolAnnotations = NO_ANNOTATIONS,
-    compensate: Callable[..., object] | None = None,
-    approval: Approval | bool | None = None,
-) -> Any:
+) -> TypedTool[..., object]:
     """Make a tool of a typed function, async or sync; of a bound method or a callable object too.
 
     A sync function runs on a daemon thread. The first paragraph of the docstring is the
@@ -221,12 +219,7 @@ def tool(
 
         @tool(effect="none")
         async def weather(city: str, days: int = 1) -> str:
-            \"\"\"Look up the weather.
-
-    Args:
-                city: Where.
-                days: How many days ahead.
-            \"\"\"
+            "Look up the weather."
             return f"{city}: sunny for {days} days"
         ```
 
@@ -249,41 +242,33 @@ def tool(
     Raises:
         ConfigError: The function cannot be a tool; the message says why.
     """
-    names = _local_names(inspect.currentframe())
-
-    def make(function: Callable[..., Any]) -> TypedTool[..., Any]:
-        documented = read_docstring(_doc_of(function))
-        tool_name = name if name is not None else _name_of(function)
-        _refuse_others(function, tool_name)
-        check_name(tool_name)
-        check_effect(effect, tool_name)
-        check_timeout(timeout, tool_name)
-        signature = read_signature(
-            function,
-            strict=strict,
-            names=names,
-            described=documented.members,
-            tool=tool_name,
-        )
-        parameters = signature.schema()
-        check_parameters(parameters, tool_name)
-        return TypedTool(
-            fn=function,
-            name=tool_name,
-            description=documented.summary if description is None else description,
-            parameters=parameters,
-            strict=strict,
-            effect=effect,
-            sequential=sequential,
-            resource=resource,
-            timeout=timeout,
-            annotations=annotations,
-            compensator=_compensator(compensate, function, tool_name, signature, names),
-            approval=as_approval(approval, tool_name),
-            signature=signature,
-        )
-
-    return make if fn is None else make(fn)
+    names = names_outside(globals())
+    documented = read_docstring(_doc_of(fn))
+    tool_name = name if name is not None else _name_of(fn)
+    _refuse_others(fn, tool_name)
+    check_name(tool_name)
+    check_effect(effect, tool_name)
+    check_timeout(timeout, tool_name)
+    signature = read_signature(
+        fn, strict=strict, names=names, described=documented.members, tool=tool_name
+    )
+    parameters = signature.schema()
+    check_parameters(parameters, tool_name)
+    return TypedTool(
+        fn=fn,
+        name=tool_name,
+        description=documented.summary if description is None else description,
+        parameters=parameters,
+        strict=strict,
+        effect=effect,
+        sequential=sequential,
+        resource=resource,
+        timeout=timeout,
+        annotations=annotations,
+        compensator=_compensator(compensate, fn, tool_name, signature, names),
+        approval=as_approval(approval, tool_name),
+        signature=signature,
+    )
 
 
 def _compensator(
@@ -300,12 +285,18 @@ def _compensator(
     return TypedCompensator(compensate, tool_name, signature, defaults, names)
 
 
-def _local_names(frame: FrameType | None) -> Mapping[str, object]:
-    """What is local to the caller of a frame: annotations written as text may name it."""
-    caller = frame.f_back if frame is not None else None
-    if caller is None or caller.f_locals is caller.f_globals:
+def names_outside(module: Mapping[str, object]) -> Mapping[str, object]:
+    """What is local to the first caller outside a module: annotations written as text may name it.
+
+    Args:
+        module: The module's `globals()`.
+    """
+    frame = inspect.currentframe()
+    while frame is not None and (frame.f_globals is globals() or frame.f_globals is module):
+        frame = frame.f_back
+    if frame is None or frame.f_locals is frame.f_globals:
         return {}
-    return dict(caller.f_locals)
+    return dict(frame.f_locals)
 
 
 def as_tool(thing: Tool | Callable[..., object]) -> Tool:

@@ -439,12 +439,14 @@ class Runs:
         await tell_cancel(self._opened(), run_id, said, clock=self._clock, ids=self._ids)
 
     async def retry(self, run_id: str, *, reason: str = "", by: str = "") -> None:
-        """Let a run go on that a limit stopped; its turns count anew.
+        """Let a run go on that a limit stopped, or a program in which too many processes died.
+
+        Its turns, or its tries, count anew.
 
         Raises:
             NoRun: There is no such run.
             RunFinished: It is over.
-            ConfigError: No limit stopped it.
+            ConfigError: Neither is so.
         """
         await tell_retry(self._opened(), run_id, Said(by, reason))
 

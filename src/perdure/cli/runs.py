@@ -418,7 +418,10 @@ def cancel(*, run: str, url: str, by: str | None, reason: str) -> int:
 @click.argument("run")
 @saying
 def retry(*, run: str, url: str, by: str | None, reason: str) -> int:
-    """Let RUN go on that a limit stopped; its turns count anew."""
+    """Let RUN go on that a limit stopped, or a program in which too many processes died.
+
+    Its turns, or its tries, count anew.
+    """
 
     async def told(desk: Desk) -> int:
         await desk.runs.retry(run, by=who(by), reason=reason)

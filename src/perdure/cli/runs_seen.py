@@ -24,7 +24,7 @@ from perdure.durable.messages import (
     Vote,
     decode_told,
 )
-from perdure.durable.state import CHILD, children_of, program_pending
+from perdure.durable.state import children_of, program_pending
 from perdure.errors import NoSession
 from perdure.log import Call, Session, Store
 from perdure.log.approvals import HeldGate
@@ -34,7 +34,7 @@ from perdure.log.programs import program_work
 from perdure.log.resuming import pending_of
 from perdure.log.status import is_halted
 from perdure.log.timeline import begin_words, wait_words
-from perdure.log.work import Wait, named_waits
+from perdure.log.work import CHILD, Wait, named_waits
 from perdure.loop import PendingCall
 from perdure.tools import ToolSet
 
@@ -198,6 +198,9 @@ def _program_waiting(
         return Waiting(
             pending, _unknown_steps(steps), since, _commands(run_id, _resolving("", steps))
         )
+    if view.tries.are_used_up:
+        why = f"was entered, and its process died: {view.tries.count} tries gave no outcome"
+        return Waiting(pending, why, since, _commands(run_id, [("retry",), ("cancel",)]))
     why = "; ".join(
         wait_words({"kind": one.begin.kind, "name": one.begin.name})
         if one.begin.kind == CHILD

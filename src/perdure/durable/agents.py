@@ -16,11 +16,11 @@ from msgspec import Raw
 from perdure.durable.callwork import ProgramPort, Recorded, check_name, recorded_now, step_now
 from perdure.durable.children import AgentTool
 from perdure.durable.driven import Driven
-from perdure.durable.state import CHILD
 from perdure.durable.waits import ended, suspend
 from perdure.errors import ConfigError, StepFailed, Suspend, ToolError
 from perdure.log import Draft, subsession_id
 from perdure.log.calls import SUBSESSION
+from perdure.log.work import CHILD
 from perdure.tools import ToolResult
 from perdure.tools.result import json_text
 from perdure.wire import text_of

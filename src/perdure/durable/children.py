@@ -18,7 +18,7 @@ from perdure.durable.control import Control
 from perdure.durable.driven import Driven
 from perdure.durable.driver import Driving, drive_until_rest
 from perdure.durable.spending import tree_spend
-from perdure.durable.state import BUDGET, CHILD, CUT, RunState, read_run, state_of, waiting_calls
+from perdure.durable.state import BUDGET, CUT, RunState, read_run, state_of, waiting_calls
 from perdure.errors import BudgetExceeded, InvalidArguments, LogError, NoSession, Suspend, ToolError
 from perdure.log import (
     AnyEntry,
@@ -39,6 +39,7 @@ from perdure.log.environment import env_of
 from perdure.log.ids import ParentRef
 from perdure.log.recorded_bodies import input_draft, needs_of
 from perdure.log.timestamps import timestamp
+from perdure.log.work import CHILD
 from perdure.log.writing import salted, seal
 from perdure.loop import LoopPort, Opening, RunEnd, Transcript
 from perdure.loop.account import Account

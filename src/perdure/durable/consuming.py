@@ -451,6 +451,8 @@ def _retry(view: View, message: Message, told: Retry, taken: Taken) -> str:
 
 def no_retry(view: View) -> str:
     """Why a run has nothing to be asked to do again; empty if it has."""
+    if view.tries.are_used_up and view.drives.open is None:
+        return ""
     last = view.drives.last
     told = last.told if last is not None and view.drives.open is None else None
     if told is None or told.reason != "stopped" or told.cause not in LIMITS:

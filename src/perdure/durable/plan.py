@@ -100,10 +100,13 @@ def plan(outlook: Outlook, given: Mapping[str, Answer]) -> Step:
 
 
 def _program(outlook: Outlook) -> Step:
-    """A program runs, from its top, unless it halts or what it waits for has not come."""
+    """A program runs, from its top, unless it halts or what it waits for has not come.
+
+    It halts on a step that may have run, and when too many processes died in it.
+    """
     view = outlook.view
     waits = bool(program_wait(view.drives)) and OWN not in outlook.ready
-    if program_work(view.work).halted_steps:
+    if program_work(view.work).halted_steps or view.tries.are_used_up:
         return Rest("halted")
     return Rest(view.status) if waits and view.drives.open is None else Drive(Opening())
 

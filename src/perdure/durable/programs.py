@@ -16,12 +16,13 @@ from msgspec import Raw
 
 from perdure.durable.callwork import ProgramPort
 from perdure.durable.driven import Driven
-from perdure.durable.state import CHILD, CUT
+from perdure.durable.state import CUT
 from perdure.errors import Aborted, LogError, PerdureError, StopRequested, Suspend, ToolPanic
 from perdure.log import Draft, Recording, View
 from perdure.log.entries import Json
 from perdure.log.programs import program_work
 from perdure.log.recorded_bodies import run_end_draft
+from perdure.log.work import CHILD
 from perdure.loop import RunEnd
 from perdure.loop.events import Reason
 from perdure.tools import Call, Effect, Executor, Job, ToolResult

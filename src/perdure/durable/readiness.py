@@ -9,7 +9,7 @@ from perdure.durable.callwork import shown_step
 from perdure.durable.driven import Driven, SubAgent
 from perdure.durable.gates import wants_counting
 from perdure.durable.plan import NO_LIMITS, Outlook, Rest, limits_allow, plan
-from perdure.durable.state import BUDGET, CHILD, CUT, children_of, read_run
+from perdure.durable.state import BUDGET, CUT, children_of, read_run
 from perdure.errors import NoSession
 from perdure.log import AnyEntry, Call, Store, View
 from perdure.log.entries import (
@@ -22,7 +22,7 @@ from perdure.log.entries import (
 )
 from perdure.log.programs import OWN, program_wait, program_work
 from perdure.log.timestamps import wall_of
-from perdure.log.work import Wait, named_waits
+from perdure.log.work import CHILD, Wait, named_waits
 from perdure.loop import Limits
 from perdure.tools import ToolSet, unwrap
 

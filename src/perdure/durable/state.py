@@ -17,7 +17,7 @@ from perdure.log.resuming import pending_of, recorded_items
 from perdure.log.sagas import SagaReport
 from perdure.log.spend import own_spend, usage_of
 from perdure.log.store import Filters, Store
-from perdure.log.work import named_waits
+from perdure.log.work import CHILD, named_waits
 from perdure.loop import PendingCall
 from perdure.loop.events import answer_in
 from perdure.loop.usage import NO_USAGE
@@ -28,9 +28,6 @@ NO_ANSWER = frozenset({"length", "content_filter", "guard"})
 """Causes of a stop after which the model's last word is no answer."""
 
 NO_SPEND = Spend()
-
-CHILD = "child"
-"""The kind of a wait for a sub-agent's session."""
 
 BUDGET = "budget"
 """The cause of a stop, and of the wait for a sub-agent, that a budget brought about."""
@@ -158,6 +155,8 @@ def cause_of(view: View) -> str:
     last = view.drives.last
     if last is None or view.drives.open is not None:
         return ""
+    if view.tries.are_used_up:
+        return f"{view.tries.count} tries gave no outcome"
     if last.told is not None and last.told.cause:
         return last.told.cause
     failed = last.end is not None and last.end.reason in ("error", "interrupted")
@@ -196,7 +195,7 @@ def program_pending(session: Session) -> tuple[PendingCall, ...]:
     status = view.status
     if status not in ("halted", "input_required", "suspended"):
         return ()
-    steps = program_work(view.work).halted_steps
+    unknown = bool(program_work(view.work).halted_steps) or view.tries.are_used_up
     first = next((entry.item for entry in view.path if isinstance(entry, ItemEntry)), None)
     given = item_of(first) if first is not None else None
     arguments = given.text if isinstance(given, Message) else ""
@@ -204,7 +203,7 @@ def program_pending(session: Session) -> tuple[PendingCall, ...]:
     return (
         PendingCall(
             call=call,
-            reason="unknown" if steps else "suspended",
+            reason="unknown" if unknown else "suspended",
             effect="idempotent",
             idempotency_key=session.id,
             wait=program_wait(view.drives) or None,

@@ -147,7 +147,7 @@ async def tell_resolve(
     if call is None:
         if _resolved_alike(view, target, output):
             return
-        raise NotHalted(target.run_id, target.call_id, "there is no such call")
+        raise NotHalted(target.run_id, target.call_id, _no_call(view, target))
     if why := not_halted(call, rolls_back=at.rolls_back):
         raise NotHalted(target.run_id, target.call_id, why)
     if output is None:
@@ -311,12 +311,12 @@ def _json(value: object) -> bytes:
 
 
 async def tell_retry(store: Store, run_id: str, said: Said) -> None:
-    """Let a run go on that a limit stopped.
+    """Let a run go on that a limit stopped, or a program in which too many processes died.
 
     Raises:
         NoRun: There is no such run.
         RunFinished: It is over.
-        ConfigError: No limit stopped it.
+        ConfigError: Neither is so.
     """
     target = Target(run_id, "")
     session = (await addressed(store, target)).session
@@ -408,6 +408,13 @@ def _decided_before(view: View, call_id: str) -> str:
     return (
         f"denied by {last.who or NOBODY}" if last.verdict == "reject" and last.by == "human" else ""
     )
+
+
+def _no_call(view: View, target: Target) -> str:
+    """Why there is nothing to resolve where there is no call."""
+    if not target.call_id and view.tries.are_used_up:
+        return "a program in which processes died goes on with retry, and ends with cancel"
+    return "there is no such call"
 
 
 def _resolved_alike(view: View, target: Target, output: str | None) -> bool:

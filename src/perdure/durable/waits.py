@@ -17,10 +17,9 @@ from msgspec import Raw
 from perdure.clock import Clock, SystemClock
 from perdure.durable.callwork import Recorded, check_name, recorded_now, step_now
 from perdure.durable.messages import Reply, Sent, Signal, Told, decode_told
-from perdure.durable.state import CHILD
 from perdure.errors import ConfigError, Suspend
 from perdure.log.entries import Json, WaitEntry
-from perdure.log.work import RACE, Wait
+from perdure.log.work import CHILD, RACE, Wait
 from perdure.loop import LoopPort
 from perdure.tools import Effect, current_call
 

@@ -333,7 +333,7 @@ class ResultEntry(Entry, frozen=True, kw_only=True, tag="perdure:result"):
 
 
 class RetryEntry(Entry, frozen=True, kw_only=True, tag="perdure:retry"):
-    """Somebody asked a run that a limit stopped to go on; its limits count anew (LOG 4.2)."""
+    """Somebody asked a run to go on that rests; its limits, its tries count anew (LOG 4.2)."""
 
     type: ClassVar[Literal["perdure:retry"]] = "perdure:retry"
     who: str = ""

@@ -19,7 +19,7 @@ from perdure.log.entries import (
     InfoEntry,
     ResponseEntry,
 )
-from perdure.log.programs import program_due, program_status
+from perdure.log.programs import TriesFold, program_due, program_status
 from perdure.log.queues import QueuesFold
 from perdure.log.requests import Rebuilt, TailFold, rebuild
 from perdure.log.sagas import SagaFold
@@ -56,6 +56,8 @@ class View:
         self.drives = DrivesFold()
         self.queues = QueuesFold()
         self.work = WorkFold()
+        self.tries = TriesFold()
+        """Of a program; calls count theirs themselves."""
         self.saga = SagaFold()
         self.approvals = ApprovalsFold()
         self.closed: ClosedEntry | None = None
@@ -74,6 +76,8 @@ class View:
         self.drives.apply(entry, about, self.calls, made)
         self.queues.apply(entry)
         self.work.apply(entry)
+        if self.is_program:
+            self.tries.apply(entry)
         self.saga.apply(entry)
         self.approvals.apply(entry, own=self._own)
         self._spend.apply(entry, self._context.settings.current.model)
@@ -123,7 +127,7 @@ class View:
     @property
     def status(self) -> str:
         if self.is_program:
-            return program_status(self.drives, self.work, self.closed)
+            return program_status(self.drives, self.work, self.tries, self.closed)
         rolling = self.saga.status if self.closed is None and self.drives.open is None else ""
         return rolling or status_of(self.drives, self.calls, self.closed, halts=self._halts)
 

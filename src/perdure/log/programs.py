@@ -7,14 +7,78 @@ A program is an async function that takes steps and waits. They belong to no cal
 from __future__ import annotations
 
 from perdure.log.drives import DrivesFold
-from perdure.log.entries import ClosedEntry, Json
-from perdure.log.work import NOW, CallWork, WorkFold
+from perdure.log.entries import (
+    AnyEntry,
+    ClosedEntry,
+    EndEntry,
+    Json,
+    RetryEntry,
+    RunEntry,
+    StepEntry,
+    WaitEntry,
+)
+from perdure.log.status import MAX_TRIES
+from perdure.log.work import CHILD, NOW, CallWork, WorkFold
 
 OWN = ""
 """What the work of a program is bound to, in place of the entry of a call."""
 
 
-def program_status(drives: DrivesFold, work: WorkFold, closed: ClosedEntry | None) -> str:
+class TriesFold:
+    """How often a program was entered, its process died in it, and it had come no further.
+
+    The rule is that of calls (`Call.tries`): a try in which a step or a wait ended does not count,
+    nor one in which an agent of the program was at work, whose calls have tries of their own. A
+    wait that unwound the program, and what somebody said, let it begin to count anew.
+    """
+
+    __slots__ = ("_advanced", "_agents", "_told", "count")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._told = False
+        self._advanced = False
+        self._agents: set[str] = set()  # those that have begun and not ended
+
+    @property
+    def are_used_up(self) -> bool:
+        """Whether it is entered no more until somebody says so."""
+        return self.count >= MAX_TRIES
+
+    def apply(self, entry: AnyEntry) -> None:
+        """Take an entry."""
+        match entry:
+            case RunEntry() if entry.phase == "start":
+                self._told = self._advanced = False
+            case RunEntry():
+                self.count += not (self._told or self._advanced or self._agents)
+            case EndEntry():
+                self._told = True
+                self.count = 0 if entry.wait else self.count
+            case WaitEntry():
+                self._wait(entry)
+            case StepEntry() if not entry.target:
+                self._work(entry)
+            case RetryEntry():
+                self.count = 0
+            case _:
+                pass
+
+    def _wait(self, entry: WaitEntry) -> None:
+        if entry.kind == CHILD:
+            change = self._agents.add if entry.phase == "begin" else self._agents.discard
+            change(entry.name)
+        if not entry.target:
+            self._work(entry)
+
+    def _work(self, entry: StepEntry | WaitEntry) -> None:
+        self._advanced = self._advanced or entry.phase == "end"
+        self.count = 0 if entry.message else self.count
+
+
+def program_status(
+    drives: DrivesFold, work: WorkFold, tries: TriesFold, closed: ClosedEntry | None
+) -> str:
     """The status of the run of a program, in the words of `status_of`."""
     if closed is not None:
         return closed.status
@@ -22,7 +86,7 @@ def program_status(drives: DrivesFold, work: WorkFold, closed: ClosedEntry | Non
         return "running"
     if drives.last is None:
         return "idle"
-    if work.of(OWN).halted_steps:
+    if work.of(OWN).halted_steps or tries.are_used_up:
         return "halted"
     told = drives.last.told
     if told is None:

@@ -20,6 +20,9 @@ from perdure.log.entries import (
     WaitEntry,
 )
 
+CHILD = "child"
+"""The kind of a wait for a sub-agent's session."""
+
 RACE = "race"
 """The kind of a wait for the first of several waits."""
 

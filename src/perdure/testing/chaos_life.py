@@ -202,6 +202,8 @@ async def _answer(runs: Runs, store: Store, life: Life, call: PendingCall) -> bo
         case "aborted" | "unknown" if steps := await halted_steps(store, call):
             for step in steps:
                 await _resolve_step(runs, life, call, step)
+        case "unknown" if not name:  # a program in which too many processes died
+            await runs.retry(life.run, by="chaos")
         case "held" if call.gate is not None:
             return await vote(runs, life.run, call)
         case "held":

@@ -17,13 +17,13 @@ from msgspec import Struct
 from perdure.clock import Clock
 from perdure.durable.callwork import INVOKED, recorded_now
 from perdure.durable.consuming import working
-from perdure.durable.state import CHILD, read_run
+from perdure.durable.state import read_run
 from perdure.durable.steps import step_key
 from perdure.errors import ConfigError, RunError
 from perdure.log import Reading, Store
 from perdure.log.entries import StepEntry
 from perdure.log.timeline import wait_words
-from perdure.log.work import named_waits
+from perdure.log.work import CHILD, named_waits
 from perdure.loop import PendingCall
 from perdure.runs import Runs
 from perdure.testing.chaos_ledger import EffectLedger, Line

@@ -368,7 +368,7 @@ async def test_steps_that_run_at_once_all_run_and_none_runs_twice() -> None:
         (lambda: wait_for("a", timeout=float("inf")), "seconds"),
         (lambda: step("a", 5), "function"),  # type: ignore[call-overload]
         (lambda: step(5, dict), "printable"),  # type: ignore[call-overload]
-        (lambda: interrupt("a", "?", Unheard), "type"),
+        (lambda: interrupt("a", "?", Unheard), "the answer to 'a'"),
         (lambda: wait_for("a", timeout=-1), "negative"),
     ],
 )

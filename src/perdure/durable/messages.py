@@ -171,7 +171,7 @@ def decode_told(message: Message) -> Told | None:
     """What a message says; None if it is of no kind that is known."""
     try:
         return _DECODER.decode(message.body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
 

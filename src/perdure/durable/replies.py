@@ -1,18 +1,80 @@
-"""Answers to questions of calls, held to the type that was asked for."""
+"""Answers to questions of calls, held to the type that was asked for.
+
+The type is known to the tool that asks alone; everybody else has its JSON Schema, on the record of
+the question. So an answer is checked twice. Whoever gives it, and the driver that takes it up, hold
+it to the schema, which says as much as JSON Schema can. The tool then reads it, and one that cannot
+be read, as a class of its own refuses it, is not taken: the question is asked again.
+"""
 
 from __future__ import annotations
 
-from perdure.errors import InvalidArguments
-from perdure.log.entries import WaitEntry
-from perdure.tools import parse_arguments
+from typing import Generic, TypeVar, cast
+
+from perdure.errors import ConfigError, InvalidArguments
+from perdure.log.entries import Json, WaitEntry
+from perdure.tools.arguments import parse_value
 from perdure.tools.json_schema import check_value
+from perdure.tools.schema import shape_of
+from perdure.tools.values import Json as Value
+
+T = TypeVar("T")
+
+_ANSWER = "answer"
+"""How the paths of faults begin."""
+
+
+class Unfit(Exception):
+    """An answer does not fit; the message says where and why. It never leaves this layer."""
+
+
+class AnswerType(Generic[T]):
+    """What an answer has to be: a schema for the record, and how it is read.
+
+    Args:
+        type: Any type that a parameter of a tool may have.
+        key: The question's, for the error.
+
+    Raises:
+        ConfigError: No JSON Schema says what the type takes.
+    """
+
+    def __init__(self, type: type[T], key: str) -> None:  # noqa: A002 - the natural word
+        try:
+            self._shape = shape_of(type, exact=True, where=f"the answer to {key!r}")
+        except (TypeError, AttributeError) as error:  # it is no type at all
+            raise ConfigError(f"the answer to {key!r} cannot be of the type {type!r}") from error
+
+    @property
+    def schema(self) -> Json:
+        """What the record says that an answer has to be."""
+        return self._shape.schema()
+
+    def read(self, text: str) -> T:
+        """The answer that JSON text gives.
+
+        Raises:
+            Unfit: It gives none of the type.
+        """
+        try:
+            return cast("T", self._shape.read(parse_value(text), _ANSWER))
+        except InvalidArguments as error:
+            raise Unfit(_shown(error)) from None
+        except Exception as error:  # noqa: BLE001 - the class's own code may raise anything
+            why = " ".join(str(error).split()) or type(error).__name__
+            raise Unfit(f"{_ANSWER}: {why}") from None
 
 
 def fault_in(begin: WaitEntry, text: str) -> str:
     """Why JSON text does not answer the question that a wait began with; empty if it does."""
     try:
-        value = parse_arguments(f'{{"answer":{text}}}', required=True)["answer"]
-        check_value(begin.schema, value, "answer")
+        value: Value = parse_value(text)
+        check_value(begin.schema, value, _ANSWER, formats=True)
     except InvalidArguments as error:
-        return str(error)
+        return _shown(error)
+    except RecursionError:
+        return f"{_ANSWER}: nested too deeply"
     return ""
+
+
+def _shown(error: InvalidArguments) -> str:
+    return f"{error.path or _ANSWER}: {error.reason}"

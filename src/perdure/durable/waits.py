@@ -17,6 +17,7 @@ from msgspec import Raw
 from perdure.clock import Clock, SystemClock
 from perdure.durable.callwork import Recorded, check_name, recorded_now, step_now
 from perdure.durable.messages import Reply, Sent, Signal, Told, decode_told
+from perdure.durable.replies import AnswerType, Unfit
 from perdure.errors import ConfigError, Suspend
 from perdure.log.entries import Json, WaitEntry
 from perdure.log.work import CHILD, RACE, Wait
@@ -128,25 +129,29 @@ async def wait_for(
 async def interrupt(key: str, prompt: str, type: type[T]) -> T:  # noqa: A002 - the natural word
     """Ask a person, and wait for the answer, however long it takes.
 
+    An answer that is not of the type is refused when it is given, by the JSON Schema of the type.
+    What no schema says, as what a class checks when it is made, is found here: such an answer is
+    not taken, and the question is asked again.
+
     Args:
         key: Unique among the questions of the call.
         prompt: What is asked; it is shown with the call that waits.
-        type: What the answer has to be. One that is not is refused.
+        type: What the answer has to be: any type that a parameter of a tool may have.
 
     Raises:
-        ConfigError: The key cannot be used, the effect of the tool forbids a wait, or nothing is
-            recorded here.
+        ConfigError: The key or the type cannot be used, the effect of the tool forbids a wait, or
+            nothing is recorded here.
     """
     recorded = must_be_recorded(waiting_now(key, "interrupt"), "a question")
-    try:
-        schema = msgspec.json.schema(type)
-    except TypeError as error:
-        raise ConfigError(f"an answer cannot be of the type {type!r}: {error}") from None
-    wait = await begun(recorded, "interrupt", key, prompt=prompt, schema=schema)
-    if wait.end is None:
-        await not_yet(recorded, wait, f"it asks: {prompt}")
-    end = recorded.work.waits["interrupt", key].end
-    return msgspec.json.decode(bytes(end.value) if end is not None else b"null", type=type)
+    asked = AnswerType(type, key)
+    wait = await begun(recorded, "interrupt", key, prompt=prompt, schema=asked.schema)
+    if wait.end is not None:
+        try:
+            return asked.read(bytes(wait.end.value).decode())
+        except Unfit as error:
+            again: Json = {"prompt": prompt, "schema": asked.schema, "refused": str(error)}
+            wait = await _begin(recorded, "interrupt", key, again)
+    return await not_yet(recorded, wait, f"it asks: {prompt}")
 
 
 def waiting_now(name: str, kind: str) -> Recorded | None:
@@ -187,10 +192,15 @@ async def begun(recorded: Recorded, kind: str, name: str, **members: object) -> 
     recorded.entered.add(key)
     known = recorded.work.waits.get(key)
     if known is None or known.lost:
-        body: Json = {"phase": "begin", "kind": kind, "name": name, **members}
-        body["race"] = racing.get() or None
-        await recorded.write("perdure:wait", body)
-    return recorded.work.waits[key]
+        return await _begin(recorded, kind, name, members)
+    return known
+
+
+async def _begin(recorded: Recorded, kind: str, name: str, members: Json) -> Wait:
+    body: Json = {"phase": "begin", "kind": kind, "name": name, **members}
+    body["race"] = racing.get() or None
+    await recorded.write("perdure:wait", body)
+    return recorded.work.waits[kind, name]
 
 
 async def ended(recorded: Recorded, wait: Wait, outcome: str, value: Raw | None = None) -> None:
@@ -281,6 +291,7 @@ def _shown(recorded: Recorded) -> Json:
     statuses = {str(wait.get("status", "")) for wait in waits}
     if first is not None and first.kind == "interrupt":
         shown |= {"prompt": first.prompt, "schema": first.schema}
+        shown |= {"refused": first.refused} if first.refused else {}
         statuses.add("input_required")
     status = next((one for one in ("halted", "input_required") if one in statuses), "")
     dues = [due for wait in waits if isinstance(due := wait.get("due"), int)]

@@ -419,6 +419,8 @@ class WaitEntry(Entry, frozen=True, kw_only=True, tag="perdure:wait"):
     """Of the begin of an interrupt: what is asked."""
     schema: Json | None = None
     """Of the begin of an interrupt: the JSON Schema that an answer has to fit."""
+    refused: str = ""
+    """Of the begin of an interrupt that is asked again: why the answer before was not taken."""
     outcome: str = ""
     """Of an end: `due`, `signal`, `timeout`, `answer`, `message`, `won`, or `failed`."""
     value: Raw = Raw(b"")

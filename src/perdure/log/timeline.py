@@ -244,7 +244,12 @@ def wait_words(wait: Json) -> str:
 
 def begin_words(begin: WaitEntry) -> str:
     """What a call does whose wait has begun."""
-    said: Json = {"kind": begin.kind, "name": begin.name, "prompt": begin.prompt}
+    said: Json = {
+        "kind": begin.kind,
+        "name": begin.name,
+        "prompt": begin.prompt,
+        "refused": begin.refused,
+    }
     return _waits_for(said, begin.due)
 
 
@@ -265,7 +270,10 @@ def _waits_for(wait: Json, due: object) -> str:
             return f"waits for a message of {str(name).rpartition('#')[0] or name}"
         case "interrupt":
             prompt = wait.get("prompt")
-            return f"asks{until} ({name})" + (f": {prompt}" if prompt else "")
+            again = (
+                f"; an answer was not taken: {refused}" if (refused := wait.get("refused")) else ""
+            )
+            return f"asks{until} ({name})" + (f": {prompt}" if prompt else "") + again
         case _:
             return f"waits for {kind} {name or ''}".rstrip() if kind else "waits"
 

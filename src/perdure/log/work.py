@@ -186,8 +186,8 @@ class WorkFold:
         name = entry.kind, entry.name
         if entry.phase == "begin":
             wait = work.waits.setdefault(name, Wait(entry, race=entry.race))
-            if wait.lost:
-                wait.begin, wait.lost, wait.race = entry, False, entry.race
+            if wait.lost or (entry.refused and wait.end is not None):
+                wait.begin, wait.end, wait.lost, wait.race = entry, None, False, entry.race
         elif name in work.waits and work.waits[name].end is None:
             work.waits[name].end = entry
             if entry.kind == RACE:

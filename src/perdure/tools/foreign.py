@@ -49,7 +49,9 @@ class PydanticShape:
             raise _refusal(error, at) from None
 
 
-def pydantic_shape(annotation: object, *, strict: bool, where: str) -> PydanticShape:
+def pydantic_shape(
+    annotation: object, *, strict: bool, where: str, exact: bool = False
+) -> PydanticShape:
     """The shape of a type that pydantic describes.
 
     Raises:
@@ -65,7 +67,7 @@ def pydantic_shape(annotation: object, *, strict: bool, where: str) -> PydanticS
     definitions = cast("Mapping[str, object]", whole.get("$defs", {}))
     checked = _Inliner(definitions, where, closed=True, strict=strict).inline(whole)
     shown = _Inliner(definitions, where, closed=strict, strict=strict).inline(whole)
-    return PydanticShape(shown, checked, adapter.validate_json)
+    return PydanticShape(checked if exact else shown, checked, adapter.validate_json)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

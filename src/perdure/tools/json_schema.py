@@ -13,6 +13,7 @@ from typing import cast
 
 from perdure.errors import InvalidArguments
 from perdure.tools.keywords import check_keywords, unexpected
+from perdure.tools.singles import check_format
 from perdure.tools.values import (
     Json,
     Number,
@@ -28,18 +29,26 @@ _MOST_REFERENCES = 64
 """In a row, without coming to a value; more is a circle."""
 
 
-def check_value(schema: object, value: Json, at: str = "") -> None:
+def check_value(schema: object, value: Json, at: str = "", *, formats: bool = False) -> None:
     """Hold a value to a schema.
+
+    Args:
+        schema: The schema.
+        value: The value.
+        at: Where it stands, for the path.
+        formats: Whether texts are held to the formats that are known here. Elsewhere a format is a
+            remark, as JSON Schema has it.
 
     Raises:
         InvalidArguments: It does not fit; the path says where.
     """
-    _Check(schema).check(schema, value, at)
+    _Check(schema, formats).check(schema, value, at)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Check:
     root: object
+    formats: bool = False
 
     def check(self, schema: object, value: Json, at: str) -> None:
         if schema is False:
@@ -50,6 +59,8 @@ class _Check:
         _check_type(rules, value, at)
         _check_enum(rules, value, at)
         check_keywords(rules, value, at)
+        if self.formats and isinstance(value, str):
+            check_format(rules, value, at)
         if isinstance(value, dict):
             self._check_members(rules, value, at)
         elif isinstance(value, list):
@@ -81,7 +92,9 @@ class _Check:
         properties = _mapping(rules.get("properties"))
         rest = rules.get("additionalProperties", True)
         open_ended = "patternProperties" in rules
+        names = rules.get("propertyNames", True)
         for name in sorted(value.keys() - properties.keys()):
+            self.check(names, name, member(at, name))
             if rest is False and not open_ended:
                 raise InvalidArguments(unexpected(name, tuple(properties)), path=member(at, name))
             if not open_ended:
@@ -114,6 +127,11 @@ class _Check:
                 return self.check(option, value, at)
             except InvalidArguments as error:
                 errors.append(error)
+        meant = [
+            error for option, error in zip(options, errors, strict=True) if _is_for(option, value)
+        ]
+        if len(meant) == 1:
+            raise meant[0]
         # Alternatives that fail deeper inside are those that were meant.
         inner = [error for error in errors if error.path != at]
         if len(inner) == 1:
@@ -123,6 +141,14 @@ class _Check:
         raise InvalidArguments(
             f"the {kind_of(value)} fits none of the {len(options)} allowed shapes", path=at
         )
+
+
+def _is_for(option: object, value: Json) -> bool:
+    """Whether an alternative names the kind of a value."""
+    stated = _mapping(option).get("type")
+    types = [stated] if isinstance(stated, str) else _list(stated)
+    kind = kind_of(value)
+    return kind in types or (kind == "integer" and "number" in types)
 
 
 def _missing(name: str, given: Mapping[str, Json]) -> str:

@@ -15,7 +15,7 @@ from typing import cast
 
 import msgspec
 
-from perdure.errors import Suspend, ToolError, ToolPanic
+from perdure.errors import ConfigError, Suspend, ToolError, ToolPanic
 from perdure.tools.transaction import Transaction
 from perdure.wire.outputs import error_output
 from perdure.wire.parts import InputText, Part
@@ -93,24 +93,81 @@ def json_text(value: object) -> str:
     Raises:
         ToolError: It has none; the message says that the tool has run.
     """
-    text = _as_json(value)
-    if scalar_text(text) is not text:
-        raise ToolError(NOT_JSON.format("it has a lone surrogate, which is half a character"))
+    try:
+        return _scalar(_encoded(value))
+    except _NotJson as error:
+        raise ToolError(NOT_JSON.format(error)) from None
+
+
+def given_json(value: object, what: str) -> str:
+    """The JSON text of a value that somebody gives for a record.
+
+    Args:
+        value: The value.
+        what: What it is, for the error.
+
+    Raises:
+        ConfigError: It has none, or is nested deeper than every process can read.
+    """
+    try:
+        text = _scalar(_encoded(value))
+        if text.count("[") + text.count("{") > MOST_NESTED and _is_nested(
+            msgspec.json.decode(text)
+        ):
+            raise _NotJson(NESTED)
+    except _NotJson as error:
+        raise ConfigError(f"{what} is not JSON: {error}") from None
     return text
 
 
 NOT_JSON = "the tool ran, but its result is not JSON: {}"
 
+NESTED = "it is nested too deeply, or contains itself"
+
+MOST_NESTED = 500
+"""How deep a value on a record may be nested: Python reads twice as much, on an empty stack."""
+
+
+class _NotJson(Exception):
+    """A value has no JSON text; the message says why."""
+
 
 def _as_json(value: object) -> str:
     """Its JSON text, with the lone surrogates that a `ToolResult` replaces."""
     try:
+        return _encoded(value)
+    except _NotJson as error:
+        raise ToolError(NOT_JSON.format(error)) from None
+
+
+def _encoded(value: object) -> str:
+    try:
         return _ENCODER.encode(msgspec.to_builtins(value, str_keys=True, enc_hook=_pydantic))
     except RecursionError:
-        reason = "it is nested too deeply, or contains itself"
+        reason = NESTED
     except Exception as error:  # noqa: BLE001 - the value's own code may raise anything
         reason = str(error) or type(error).__name__
-    raise ToolError(NOT_JSON.format(reason))
+    raise _NotJson(reason)
+
+
+def _scalar(text: str) -> str:
+    if scalar_text(text) is not text:
+        raise _NotJson("it has a lone surrogate, which is half a character")
+    return text
+
+
+def _is_nested(value: object) -> bool:
+    """Whether a plain JSON value is nested deeper than a record takes."""
+    level = [value]
+    for _ in range(MOST_NESTED):
+        inner: list[object] = []
+        for one in level:
+            if isinstance(one, list):
+                inner += cast("list[object]", one)
+            elif isinstance(one, dict):
+                inner += cast("dict[str, object]", one).values()
+        level = inner
+    return any(isinstance(one, list | dict) for one in level)
 
 
 def error_result(error: BaseException) -> ToolResult:

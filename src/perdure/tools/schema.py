@@ -22,6 +22,7 @@ import enum
 import types
 import typing
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from typing import Literal, NoReturn, TypeVar, Union
 
 import msgspec
@@ -54,7 +55,13 @@ from perdure.tools.shapes import (
     TupleShape,
     UnionShape,
 )
-from perdure.tools.singles import LOCAL_DATE_TIME, SINGLE
+from perdure.tools.singles import (
+    EXACT,
+    EXACT_LOCAL_DATE_TIME,
+    LOCAL_DATE_TIME,
+    SINGLE,
+    WHOLE_NUMBER_NAME,
+)
 
 
 def json_schema(annotation: object, *, strict: bool = False) -> Schema:
@@ -70,6 +77,7 @@ def shape_of(
     annotation: object,
     *,
     strict: bool = False,
+    exact: bool = False,
     where: str = "",
     names: Mapping[str, object] | None = None,
 ) -> Shape:
@@ -78,13 +86,15 @@ def shape_of(
     Args:
         annotation: The type, as `typing.get_type_hints(..., include_extras=True)` gives it.
         strict: Whether the shape is for a provider that enforces schemas.
+        exact: Whether its schema has to say all that reading holds a value to.
         where: What the type is of, for messages, as `parameter 'x'`.
         names: What its own annotations may refer to besides their module.
 
     Raises:
         ConfigError: The type cannot be expressed; the message says where.
     """
-    return _Builder(strict=strict, names=names or {}).shape(annotation, where or repr(annotation))
+    builder = _Builder(strict=strict, exact=exact, names=names or {})
+    return builder.shape(annotation, where or repr(annotation))
 
 
 def accepts_null(shape: Shape) -> bool:
@@ -163,8 +173,10 @@ def _extra(metadata: tuple[object, ...]) -> Schema:
 
 
 class _Builder:
-    def __init__(self, *, strict: bool, names: Mapping[str, object]) -> None:
+    def __init__(self, *, strict: bool, exact: bool, names: Mapping[str, object]) -> None:
         self._strict = strict
+        self._exact = exact
+        self._says_null = strict or exact
         self._names = names
         self._open: list[object] = []
 
@@ -180,7 +192,8 @@ class _Builder:
             value: object = getattr(annotation, "__value__", None)
             return self.shape(value, where)
         if _is_hashable(annotation) and annotation in SINGLE:
-            return SINGLE[annotation]
+            single = SINGLE[annotation]
+            return EXACT.get(annotation, single) if self._exact else single
         if origin is Literal:
             return self._literal(typing.get_args(annotation), where)
         if origin in {Union, types.UnionType}:
@@ -191,7 +204,7 @@ class _Builder:
         self, annotation: object, base: object, args: tuple[object, ...], where: str
     ) -> Shape:
         if is_pydantic(annotation) or is_pydantic(base):
-            return pydantic_shape(annotation, strict=self._strict, where=where)
+            return self._pydantic(annotation, where)
         if not is_class(base):
             _refuse(annotation, where)
         if base in _ARRAYS:
@@ -213,16 +226,21 @@ class _Builder:
         finally:
             self._open.pop()
 
+    def _pydantic(self, annotation: object, where: str) -> Shape:
+        return pydantic_shape(annotation, strict=self._strict, exact=self._exact, where=where)
+
     def _annotated(self, annotation: object, where: str) -> Shape:
         base, *notes = typing.get_args(annotation)
         if any(is_pydantic(note) for note in notes):
-            return pydantic_shape(annotation, strict=self._strict, where=where)
+            return self._pydantic(annotation, where)
         shape = self.shape(base, where)
         if base is dt.datetime and any(_without_zone(note) for note in notes):
-            shape = LOCAL_DATE_TIME
+            shape = EXACT_LOCAL_DATE_TIME if self._exact else LOCAL_DATE_TIME
         keywords: Schema = {}
         for note in notes:
             keywords.update(_keywords(note, shape.kinds, where))
+        if base is Decimal and keywords:  # limits hold numbers, and no texts of numbers
+            shape = SINGLE[Decimal]
         if base in {bytes, bytearray} and keywords:
             raise ConfigError(f"{where}: limits of bytes cannot be expressed, they are base64 text")
         extra = _extra(tuple(notes))
@@ -233,7 +251,7 @@ class _Builder:
         if not choices:
             return NullShape()
         shape = ChoiceShape(tuple(choices))
-        return NullableShape(shape, self._strict) if None in values else shape
+        return NullableShape(shape, self._says_null) if None in values else shape
 
     def _enum(self, cls: type[enum.Enum], where: str) -> Shape:
         if issubclass(cls, enum.Flag):
@@ -250,7 +268,7 @@ class _Builder:
         if not shapes:
             return NullShape()
         shape = shapes[0] if len(shapes) == 1 else UnionShape(tuple(shapes))
-        return NullableShape(shape, self._strict) if nullable else shape
+        return NullableShape(shape, self._says_null) if nullable else shape
 
     def _tuple(self, annotation: object, args: tuple[object, ...], where: str) -> Shape:
         # tuple[()] has no arguments either, but is no bare tuple.
@@ -267,9 +285,16 @@ class _Builder:
         if self._strict:
             raise ConfigError(f"{where}: {NO_MAPS}")
         key, value = args or (str, object)
-        if self.shape(key, where) is not SINGLE[str]:
+        return MapShape(self.shape(value, f"{where}.*"), self._key(key, where))
+
+    def _key(self, key: object, where: str) -> Shape | None:
+        """What the names of members have to be; None for any text."""
+        shape = WHOLE_NUMBER_NAME if key is int and self._exact else self.shape(key, where)
+        if shape is SINGLE[str]:
+            return None
+        if not self._exact or shape.kinds != frozenset({"string"}):
             raise ConfigError(f"{where}: the keys of an object are str, not {key!r}")
-        return MapShape(self.shape(value, f"{where}.*"))
+        return shape
 
     def _record(self, cls: type[object], args: tuple[object, ...], where: str) -> Shape:
         hints = type_hints(cls, self._names, where)
@@ -290,7 +315,7 @@ class _Builder:
                     fill=nullable and not one.optional,
                 )
             )
-        return ObjectShape(tuple(fields), maker_of(cls), self._strict)
+        return ObjectShape(tuple(fields), maker_of(cls), self._strict, self._exact)
 
 
 def _is_hashable(value: object) -> bool:
@@ -319,5 +344,5 @@ def _refuse(annotation: object, where: str) -> NoReturn:
         raise ConfigError(f"{where}: the name {annotation!r} is not defined")
     raise ConfigError(
         f"{where}: {annotation!r} cannot be expressed as a JSON schema; use a dataclass, "
-        "a TypedDict, a msgspec.Struct or a pydantic model, or RawTool with a schema of your own"
+        "a TypedDict, a msgspec.Struct or a pydantic model; a RawTool has a schema of your own"
     )

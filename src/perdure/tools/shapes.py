@@ -4,7 +4,9 @@ A *shape* stands between a type annotation and a JSON schema. It writes the sche
 shown and reads a value that a model gave, strictly: what the schema allows becomes a value of the
 annotated type, what it does not is refused with its path. A shape built for *strict* mode
 requires every member and says which values may be null; one that is not leaves optional members
-out of `required` and does not say that they may be null, though it reads null for them.
+out of `required` and does not say that they may be null, though it reads null for them. One
+that is *exact* says all that reading holds a value to, so that whoever has the schema alone can
+refuse what would not be read.
 """
 
 from __future__ import annotations
@@ -288,15 +290,29 @@ class MapShape:
     """Any members, all of one shape."""
 
     value: Shape
+    key: Shape | None = None
+    """What their names have to be; None for any text."""
     kinds: frozenset[str] = frozenset({"object"})
 
     def schema(self) -> Schema:
-        return {"type": "object", "additionalProperties": self.value.schema()}
+        schema: Schema = {"type": "object", "additionalProperties": self.value.schema()}
+        if self.key is not None:
+            schema["propertyNames"] = self.key.schema()
+        return schema
 
     def read(self, value: Json, at: str) -> object:
         if not isinstance(value, dict):
             raise mismatch("object", value, at)
-        return {name: self.value.read(item, member(at, name)) for name, item in value.items()}
+        key = self.key
+        read = {
+            name if key is None else key.read(name, member(at, name)): self.value.read(
+                item, member(at, name)
+            )
+            for name, item in value.items()
+        }
+        if len(read) != len(value):
+            raise InvalidArguments("two members have one key", path=at)
+        return read
 
 
 class Field(NamedTuple):
@@ -320,6 +336,7 @@ class ObjectShape:
     fields: tuple[Field, ...]
     make: Callable[[dict[str, object]], object]
     strict: bool
+    exact: bool = False
     kinds: frozenset[str] = frozenset({"object"})
 
     def schema(self) -> Schema:
@@ -328,7 +345,7 @@ class ObjectShape:
             "properties": {f.name: described(f.shape.schema(), f.description) for f in self.fields},
             "required": [f.name for f in self.fields if self.requires(f)],
         }
-        if self.strict:
+        if self.strict or self.exact:
             schema["additionalProperties"] = False
         return schema
 
@@ -378,14 +395,15 @@ class NullableShape:
     """A shape, or null."""
 
     inner: Shape
-    strict: bool
+    said: bool
+    """Whether the schema says so."""
 
     @property
     def kinds(self) -> frozenset[str]:
         return self.inner.kinds | {"null"}
 
     def schema(self) -> Schema:
-        return with_null(self.inner.schema()) if self.strict else self.inner.schema()
+        return with_null(self.inner.schema()) if self.said else self.inner.schema()
 
     def read(self, value: Json, at: str) -> object:
         return None if value is None else self.inner.read(value, at)

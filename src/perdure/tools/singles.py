@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import pathlib
 import re
@@ -16,11 +17,14 @@ import msgspec
 from perdure.tools.shapes import (
     AnyShape,
     BooleanShape,
+    ConstrainedShape,
     NullShape,
     NumberShape,
     RawShape,
+    Schema,
     Shape,
     StringShape,
+    UnionShape,
     from_base64,
 )
 from perdure.tools.values import Number
@@ -28,6 +32,8 @@ from perdure.tools.values import Number
 _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _TIME = re.compile(r"\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)?", re.ASCII | re.IGNORECASE)
 _DATE_TIME = re.compile(_DATE.pattern + "[Tt ]" + _TIME.pattern, re.ASCII | re.IGNORECASE)
+_DECIMAL = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d{1,9})?", re.ASCII)
+_WHOLE = r"^(0|-?[1-9][0-9]*)$"
 _UUID = re.compile(r"[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}", re.ASCII | re.IGNORECASE)
 
 
@@ -67,6 +73,12 @@ def _read_uuid(text: str) -> uuid.UUID:
     return uuid.UUID(text)
 
 
+def _read_decimal(text: str) -> Decimal:
+    if not _DECIMAL.fullmatch(text):
+        raise ValueError(text)
+    return Decimal(text)
+
+
 LOCAL_DATE_TIME = StringShape(
     _read_local_date_time, what="a date and time without a time zone, as 2026-01-31T12:00:00"
 )
@@ -97,3 +109,44 @@ SINGLE: Mapping[object, Shape] = {
     pathlib.PurePosixPath: StringShape(pathlib.PurePosixPath, what="a path"),
     msgspec.Raw: RawShape(),
 }
+
+
+# --- where the schema says all -------------------------------------------------------------------
+
+EXACT_LOCAL_DATE_TIME = dataclasses.replace(LOCAL_DATE_TIME, format="date-time-local")
+
+_DECIMAL_TEXT = StringShape(_read_decimal, "decimal", "a decimal number, as 19.99")
+
+_BASE64: Schema = {"contentEncoding": "base64"}
+
+EXACT: Mapping[object, Shape] = {
+    bytes: ConstrainedShape(SINGLE[bytes], {}, _BASE64),
+    bytearray: ConstrainedShape(SINGLE[bytearray], {}, _BASE64),
+    Decimal: UnionShape((SINGLE[Decimal], _DECIMAL_TEXT)),
+}
+"""The types whose plain schema leaves open what is read."""
+
+WHOLE_NUMBER_NAME = ConstrainedShape(
+    StringShape(int, what="a whole number"), {"pattern": _WHOLE}, {}
+)
+"""The name of a member that stands for a whole number."""
+
+FORMATS: Mapping[str, Shape] = {
+    shape.format: shape
+    for shape in (*SINGLE.values(), EXACT_LOCAL_DATE_TIME, _DECIMAL_TEXT)
+    if isinstance(shape, StringShape) and shape.format
+}
+"""What is read of a text, by the format that its schema names."""
+
+
+def check_format(rules: Mapping[str, object], value: str, at: str) -> None:
+    """Hold a text to the format that its schema names, if it is known here.
+
+    Raises:
+        InvalidArguments: It is not of it.
+    """
+    shape = FORMATS.get(str(rules.get("format", "")))
+    if shape is None and rules.get("contentEncoding") == "base64":
+        shape = SINGLE[bytes]
+    if shape is not None:
+        shape.read(value, at)

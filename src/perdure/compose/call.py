@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
-from types import MappingProxyType
-from typing import TypeAlias, cast
 
 from perdure.clock import Clock, Ids, RandomIds, SystemClock
 from perdure.compose.accessors import StateAccessor
+from perdure.compose.asking import Client, asking_of
+from perdure.compose.conversation import conversation_of
 from perdure.compose.hooks.manager import Inline, resolve_hooks
 from perdure.compose.kinds import (
     AnyTool,
@@ -18,32 +18,25 @@ from perdure.compose.kinds import (
     as_client,
 )
 from perdure.compose.lifecycle import Lifecycle
-from perdure.compose.logged import LogState
 from perdure.compose.predicates import is_long_running
-from perdure.compose.request import apply, check_members
 from perdure.compose.result import ModelResult
-from perdure.compose.router import Router
 from perdure.compose.run import Run
 from perdure.compose.shapes import Spec as Shape, checker
 from perdure.compose.signals import RunSignal
 from perdure.compose.spec import AnyInput, Context, OnRunEnd, Spec, TurnEnds, TurnStarts
 from perdure.compose.state import ConversationState
 from perdure.compose.stops import StopCondition, conditions_of
-from perdure.compose.turns import Dynamic, TurnContext
-from perdure.driving import SEALED_REASONING
 from perdure.errors import ConfigError
 from perdure.loop import (
     DEFAULT_GRACE,
     DEFAULT_MAX_PARALLEL,
     DEFAULT_WIND_DOWN,
     Middleware,
-    Model,
     Retry,
     visible_to_model,
 )
-from perdure.models import resolve
 from perdure.tools import Elicitor, ToolSet
-from perdure.wire import ABSENT, Item, Request
+from perdure.wire import Item, Request
 
 DEFAULT_MAX_ROUNDS = 5
 """How many rounds of tools a run has, unless it says otherwise; then comes the final answer."""
@@ -51,10 +44,6 @@ DEFAULT_MAX_ROUNDS = 5
 DEFAULT_ATTEMPTS = 3
 DEFAULT_BACKGROUND = 16
 """How many background tasks of a run work at once."""
-
-
-Client: TypeAlias = str | Model | Callable[[TurnContext], object]
-"""A model string, a model, or a function of the turn that gives a model string."""
 
 
 def call_model(
@@ -152,22 +141,11 @@ def call_model(
     Raises:
         ConfigError: Something cannot be used as it was given.
     """
-    check_members(members)
-    approved, rejected = _decisions(approve, reject)
-    accessor, logged, initial = _state(state)
-    if (approved or rejected) and accessor is None and logged is None and initial is None:
-        raise ConfigError("approve and reject speak about calls of a state; give state=...")
-    if (approved or rejected) and input is not None:
-        raise ConfigError("decisions go on without an input; say it in the next call_model")
+    conversation = conversation_of(state, approve, reject, says=input is not None)
     _check_limits(max_rounds, tool_timeout, background_concurrency)
-    dynamic = {name: cast("Dynamic", v) for name, v in members.items() if callable(v)}
-    static = {name: value for name, value in members.items() if name not in dynamic}
-    router, name = _router(client, dynamic)
     spec = Spec(
-        router=router,
-        model_name=name,
-        base=_sealed(apply(request or Request(), static)),
-        dynamic=MappingProxyType(dynamic),
+        asking=asking_of(client, request or Request(), members),
+        conversation=conversation,
         additional_instructions=additional_instructions,
         input=input,
         tools=_tools(tools, tool_timeout),
@@ -175,11 +153,6 @@ def call_model(
         max_rounds=max_rounds,
         final_response=final_response,
         strict_final_response=strict_final_response,
-        accessor=accessor,
-        logged=logged,
-        initial=initial,
-        approve=approved,
-        reject=rejected,
         require_approval=require_approval,
         context=context,
         shared_context=checker(shared_context, "shared_context"),
@@ -202,32 +175,6 @@ def call_model(
     return ModelResult(Run(spec))
 
 
-def _decisions(
-    approve: Collection[str], reject: Collection[str] | Mapping[str, str]
-) -> tuple[frozenset[str], Mapping[str, str]]:
-    if isinstance(approve, str) or isinstance(reject, str):
-        raise ConfigError("approve and reject are collections of call ids")
-    rejected = dict.fromkeys(reject, "")
-    if isinstance(reject, Mapping):
-        rejected |= cast("Mapping[str, str]", reject)
-    both = sorted(set(approve) & rejected.keys())
-    if both:
-        raise ConfigError(f"call {both[0]!r} is both approved and rejected")
-    return frozenset(approve), MappingProxyType(rejected)
-
-
-def _state(
-    state: StateAccessor | ConversationState | None,
-) -> tuple[StateAccessor | None, LogState | None, ConversationState | None]:
-    if isinstance(state, LogState):
-        return None, state, None
-    if state is None or isinstance(state, ConversationState):
-        return None, None, state
-    if not isinstance(cast("object", state), StateAccessor):
-        raise ConfigError(f"a state accessor has load and save, got {state!r}")
-    return state, None, None
-
-
 def _lifecycle(hooks: Lifecycle | Inline | None) -> Lifecycle:
     if isinstance(hooks, Lifecycle):
         return hooks
@@ -241,18 +188,6 @@ def _check_limits(max_rounds: int | None, timeout: float | None, background: int
         raise ConfigError(f"tool_timeout must be positive, got {timeout}")
     if background < 1:
         raise ConfigError(f"background_concurrency must be at least 1, got {background}")
-
-
-def _router(client: object, dynamic: dict[str, Dynamic]) -> tuple[Router, str]:
-    if isinstance(client, str):
-        resolved = resolve(client)
-        return Router(resolved.model), resolved.name
-    if hasattr(client, "stream"):
-        return Router(cast("Model", client)), ""
-    if callable(client):
-        dynamic["model"] = cast("Dynamic", client)
-        return Router(None), ""
-    raise ConfigError(f"a model is a string, a Model or a function, got {client!r}")
 
 
 def _tools(given: Sequence[AnyTool], timeout: float | None) -> tuple[ClientTool | ServerTool, ...]:
@@ -270,10 +205,3 @@ def _tools(given: Sequence[AnyTool], timeout: float | None) -> tuple[ClientTool 
     if any(tool.name == "task" for tool in clients) and any(map(is_long_running, clients)):
         raise ConfigError("'task' is reserved where tools outlive their calls; name it otherwise")
     return tuple(tools)
-
-
-def _sealed(base: Request) -> Request:
-    """Settings that ask for thoughts in the form in which they can be sent back (DESIGN 5)."""
-    if base.include is not ABSENT:
-        return base
-    return apply(base, {"include": [SEALED_REASONING]})

@@ -126,7 +126,7 @@ def _split(
 
 
 def _refuse_decisions(run: Run, waiting: Sequence[str]) -> None:
-    for call_id in (*run.spec.approve, *run.spec.reject):
+    for call_id in (*run.spec.conversation.approve, *run.spec.conversation.reject):
         if call_id not in waiting:
             known = f"; these do: {', '.join(waiting)}" if waiting else ""
             raise NotPending(f"call {call_id!r} waits for no decision{known}")
@@ -161,19 +161,19 @@ async def _answering(
         if name in outputs:
             output = await received(run, outputs[name], call)
             answers.append(Answer(call_id=name, output=output, by="human"))
-        elif name in run.spec.approve:
+        elif name in run.spec.conversation.approve:
             # Put to every hook again: an approval passes no gate but its own (DESIGN 5).
             one = msgspec.structs.replace(one, reason="undispatched")
             answers.append(approve(name, by="human"))
-        elif name in run.spec.reject:
-            answers.append(deny(name, run.spec.reject[name] or REJECTED, by="human"))
+        elif name in run.spec.conversation.reject:
+            answers.append(deny(name, run.spec.conversation.reject[name] or REJECTED, by="human"))
         elif name in waits:
             undecided[name] = waits[name]
         else:
             recovers = True
             answers.append(replays.get(name) or _recovered(run, one))
         pending.append(one)
-    moves = bool(outputs) or run.spec.decides
+    moves = bool(outputs) or run.spec.conversation.decides
     if undecided and (rest or not moves):
         raise InputRequired(tuple(undecided))
     return Opened(

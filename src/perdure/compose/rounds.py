@@ -113,7 +113,7 @@ class Rounds(Middleware):
         run = self._run
         final = run.forbids_calls
         settings = run.layers.settings(request.settings, forbid_tools=final)
-        name = run.spec.router.name(settings.model or "")
+        name = run.spec.asking.router.name(settings.model or "")
         settings = msgspec.structs.replace(settings, model=name or ABSENT)
         items: Items = request.input
         if run.next_input is not None:
@@ -241,7 +241,7 @@ class Rounds(Middleware):
 
     async def _decide(self, call: ToolCall, *, resumed: bool, stopped: bool) -> ToolDecision | None:
         run = self._run
-        if resumed and call.id in run.spec.approve:
+        if resumed and call.id in run.spec.conversation.approve:
             if not self._resolves(call):
                 return ToolDecision(action="reject", by="policy", reason=NOT_RUNNABLE)
             return ToolDecision(action="proceed", by="human", reason="approved")

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import cast
 
-from perdure.compose.accessors import clear_interruption, interruption_of
 from perdure.compose.answers import is_empty_answer, is_empty_item
 from perdure.compose.binding import bound, tell_settled
 from perdure.compose.kinds import ClientTool, Origin
@@ -216,7 +215,7 @@ class Run:
         if self.spec.signal is not None:
             self.spec.signal.check()
         self._check_aborted()
-        await check_model(self.spec.router)
+        await check_model(self.spec.asking.router)
         try:
             await self._load()
             await self._course()
@@ -248,14 +247,14 @@ class Run:
     # --- loading and opening ---------------------------------------------------------------
 
     async def _load(self) -> None:
-        spec = self.spec
-        if spec.logged is not None:
-            self.recording = await spec.logged.open(keep=spec.keep, clock=spec.clock, ids=spec.ids)
+        spec, kept = self.spec, self.spec.conversation
+        if kept.logged is not None:
+            self.recording = await kept.logged.open(keep=spec.keep, clock=spec.clock, ids=spec.ids)
             self.state = state_now(self.recording)
             self.transcript = self.recording.transcript
             self._call_ids = self.recording.call_ids
         else:
-            loaded = await spec.accessor.load() if spec.accessor is not None else spec.initial
+            loaded = await kept.accessor.load() if kept.accessor is not None else kept.initial
             self.state = loaded or create_initial_state(clock=spec.clock, ids=spec.ids)
             known = (*self.state.messages, *unsent_results_to_items(self.state.unsent_tool_results))
             self.transcript = Transcript(known)
@@ -264,7 +263,7 @@ class Run:
         self.ledger.running |= set(self.state.running_call_ids)
         self.tasks = self._new_tasks(self.state.tasks)
         self.layers = Layers(
-            dynamic=spec.dynamic,
+            dynamic=spec.asking.dynamic,
             additional_instructions=spec.additional_instructions,
             tools=spec.tools,
             consumed=self.state.consumed_tool_choice,
@@ -278,13 +277,13 @@ class Run:
         await self._resolve_context()
         opened = await open_run(self, state, _as_input(given))
         self.undecided = dict(opened.undecided)
-        self.ledger.commits_answers = spec.decides or opened.recovers
-        if await interruption_of(spec.accessor or spec.logged) is not None:
-            await clear_interruption(spec.accessor or spec.logged)
-        fresh = not (spec.decides or opened.answers_pauses)
-        if fresh and spec.accessor is not None:
+        self.ledger.commits_answers = spec.conversation.decides or opened.recovers
+        if await spec.conversation.interruption() is not None:
+            await spec.conversation.clear_interruption()
+        fresh = not (spec.conversation.decides or opened.answers_pauses)
+        if fresh and spec.conversation.accessor is not None:
             await self._save(snapshot(self, state, "in_progress"))
-        if spec.decides:
+        if spec.conversation.decides:
             return opened
         await spec.lifecycle.session_start(
             self.session_id,
@@ -292,7 +291,7 @@ class Run:
                 has_tools=bool(spec.tools),
                 has_approval=spec.require_approval is not None
                 or any(tool.require_approval for tool in spec.clients),
-                has_state=spec.accessor is not None or spec.logged is not None,
+                has_state=spec.conversation.is_kept,
             ),
         )
         self._session_open = True
@@ -356,10 +355,10 @@ class Run:
         spec = self.spec
         recording = self.recording
         return Config(
-            model=spec.router,
-            model_name=spec.model_name,
+            model=spec.asking.router,
+            model_name=spec.asking.model_name,
             tools=tuple(bound(self, tool) for tool in spec.clients),
-            settings=spec.base,
+            settings=spec.asking.base,
             max_parallel=spec.max_parallel,
             middleware=(Rounds(self), *spec.middleware),
             retry=spec.retry,
@@ -413,11 +412,11 @@ class Run:
             return "final"
         if self.ledger.requests > 1:
             return "tool_round"
-        return "resume" if self.spec.decides else "initial"
+        return "resume" if self.spec.conversation.decides else "initial"
 
     async def check_interruption(self) -> bool:
         """Whether somebody asked the run to stop; who is remembered."""
-        by = await interruption_of(self.spec.accessor or self.spec.logged)
+        by = await self.spec.conversation.interruption()
         if by is not None:
             self.interrupted_by = by
         return by is not None
@@ -453,7 +452,7 @@ class Run:
         if status in ("complete", "interrupted"):
             self.layers.consumed = ""
             if self.interrupted_by:
-                await clear_interruption(self.spec.accessor or self.spec.logged)
+                await self.spec.conversation.clear_interruption()
         if self.recording is not None:
             await write_facts(self.recording, facts_of_run(self))
             self.state = state_now(self.recording)
@@ -472,10 +471,10 @@ class Run:
 
     async def _save(self, state: ConversationState) -> None:
         self.state = state
-        if self.spec.accessor is None:
+        if self.spec.conversation.accessor is None:
             return
         try:
-            await self.spec.accessor.save(state)
+            await self.spec.conversation.accessor.save(state)
         except PerdureError:
             raise
         except Exception as error:
@@ -494,7 +493,7 @@ class Run:
             committed=committed,
             clock=self.spec.clock,
             source=self.source_of,
-            save=self._save_progress if self.spec.accessor is not None else None,
+            save=self._save_progress if self.spec.conversation.accessor is not None else None,
             inner=recording.recorder if recording is not None else None,
         )
 

@@ -7,20 +7,18 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Literal, TypeAlias
 
 from perdure.clock import Clock, Ids
-from perdure.compose.accessors import StateAccessor
+from perdure.compose.asking import Asking
+from perdure.compose.conversation import Conversation
 from perdure.compose.kinds import ApprovalCheck, ClientTool, ServerTool
 from perdure.compose.lifecycle import Lifecycle
-from perdure.compose.logged import LogState
-from perdure.compose.router import Router
 from perdure.compose.shapes import Checker
 from perdure.compose.signals import RunSignal
-from perdure.compose.state import ConversationState
 from perdure.compose.stops import StopCondition
-from perdure.compose.turns import Dynamic, TurnContext
+from perdure.compose.turns import TurnContext
 from perdure.loop import Hidden, Middleware, Retry
 from perdure.prompts import Input
 from perdure.tools import Elicitor
-from perdure.wire import Item, Request, Response
+from perdure.wire import Item, Response
 
 TurnStarts: TypeAlias = Callable[[TurnContext], object]
 """Called before a round's tools run, sync or async. What it raises ends the run in error."""
@@ -47,10 +45,8 @@ AnyInput: TypeAlias = (
 class Spec:
     """One run, as it was asked for."""
 
-    router: Router
-    model_name: str
-    base: Request
-    dynamic: Mapping[str, Dynamic]
+    asking: Asking
+    conversation: Conversation
     additional_instructions: str
     input: AnyInput | None
     tools: tuple[ClientTool | ServerTool, ...]
@@ -58,11 +54,6 @@ class Spec:
     max_rounds: int | None
     final_response: bool | str
     strict_final_response: bool
-    accessor: StateAccessor | None
-    logged: LogState | None
-    initial: ConversationState | None
-    approve: frozenset[str]
-    reject: Mapping[str, str]
     require_approval: ApprovalCheck | None
     context: Context | None
     shared_context: Checker | None
@@ -86,11 +77,6 @@ class Spec:
     def clients(self) -> tuple[ClientTool, ...]:
         """The tools that do not run at the provider's."""
         return tuple(tool for tool in self.tools if isinstance(tool, ClientTool))
-
-    @property
-    def decides(self) -> bool:
-        """Whether the run goes on with decisions about calls that wait."""
-        return bool(self.approve or self.reject)
 
 
 Prompts: TypeAlias = tuple[Item | Hidden, ...]

@@ -23,7 +23,7 @@ class Conversation:
     """What to begin from, where nobody keeps it."""
     approve: frozenset[str] = frozenset()
     """Calls of it that may run now."""
-    reject: Mapping[str, str] = MappingProxyType({})
+    reject: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
     """Calls of it that must not, with the reasons."""
 
     @property

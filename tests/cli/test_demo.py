@@ -31,6 +31,8 @@ def test_the_demo_writes_no_colours_into_a_pipe() -> None:
     done = Piped("demo")
     assert (done.code, done.err) == (0, "")
     assert "\x1b" not in done.out
+    assert max(map(len, done.out.splitlines())) <= COLUMNS
+    assert "--output 'charged 4200 cents: ch_1' \\\n" in done.out  # a command that can be copied
     assert "The card was charged once." in done.out
 
 
@@ -68,6 +70,8 @@ def test_the_version_is_told() -> None:
 
 
 def test_without_a_command_the_help_is_shown() -> None:
-    done = Piped()
-    assert done.code == 2
-    assert "Commands:" in done.out + done.err
+    for group in ((), ("runs",), ("log",), ("approvals",), ("keys",)):
+        done = Piped(*group)
+        assert (done.code, done.out) == (2, "")
+        assert done.err.startswith(" ".join(("Usage: perdure", *group)))
+        assert "Commands:" in done.err

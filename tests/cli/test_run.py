@@ -75,7 +75,7 @@ def test_a_tool_that_fails_says_why_and_where(shop: Path) -> None:
             screen.ends(0)
             screen.expect("✗ order Error: at most 100 pieces an order\n")
             screen.expect("✗ stock Error: tool 'stock' panicked: 'x'\n")
-            assert "KeyError at " in screen.text
+            assert "KeyError at" in screen.text
             assert "Traceback" not in screen.text
 
 

@@ -263,7 +263,7 @@ def test_show_says_what_was_told_and_not_taken_up(store: str) -> None:
 
 def test_show_says_what_may_be_done_about_a_run_that_a_limit_stopped(store: str) -> None:
     drive(store, "r", LONG)
-    assert "stopped, max_turns; `perdure runs retry r` lets it go on" in told("show", "r")
+    assert "stopped: max_turns; `perdure runs retry r` lets it go on" in told("show", "r")
 
 
 def test_show_leads_to_what_waits_in_a_sub_agent_and_tells_what_it_did(store: str) -> None:
@@ -506,25 +506,33 @@ def test_a_second_word_that_differs_is_refused(store: str) -> None:
 
 UNUSABLE = {
     "show nothing": "there is no run 'nothing'",
+    "show ''": "there is no run ''",
+    "show \udcff": "there is no run ",
+    "approve r c1 --session elsewhere": "run 'r' has no session 'elsewhere'",
+    "signal r paid card": "VALUE is no JSON: JSON is malformed: invalid character (byte 0); a text "
+    "has quotes of its own: '\"card\"'",
+    "ls --status nothing": "Invalid value for '--status': 'nothing' is not one of 'idle', ",
+    "ls --store memory:": "memory: is empty in every process",
+    "ls --store sqlite:///nowhere.db": "there is no store at 'nowhere.db'",
+    "ls --store file:///dev/null": "'/dev/null' is no directory",
     "tail nothing": "there is no run 'nothing'",
     "cancel nothing": "there is no run 'nothing'",
     "resolve r c1": "say what it gave with --output TEXT, --failed WHY, or --never-ran",
     "resolve r c1 --output x --never-ran": "say what it gave with --output TEXT, --failed WHY",
-    "resolve r c1 --output x --evidence {": "--evidence is JSON: Input data was truncated",
+    "resolve r c1 --output x --evidence {": "--evidence is no JSON: Input data was truncated",
     "ls --store nowhere:x": "no store for 'nowhere:x'; a store URL begins with one of",
     "retry r": "run 'r' cannot be retried: no limit stopped the run",
     "resolve r c1 --never-ran": "the tool of call 'c1' has no timeout",
     "approve r c1 --arguments [": "",
     "resolve r c1 --value 1": "say what it gave with --output TEXT, --failed WHY, or --never-ran",
     "resolve r c1 --step charge": "say what it gave with --value JSON, or --never-ran",
-    "signal r paid {": "VALUE is JSON: Input data was truncated",
+    "signal r paid {": "VALUE is no JSON: Input data was truncated",
 }
 
 
 @pytest.mark.parametrize("command", UNUSABLE)
 def test_what_cannot_be_done_ends_with_2(store: str, command: str) -> None:
-    if " r" in command:
-        drive(store, "r", HELD if command.startswith("approve") else HALTS)
+    drive(store, "r", HELD if command.startswith("approve") else HALTS)
     exit_code, words = refused(*shlex.split(command))
     assert exit_code == 2
     assert words.startswith(UNUSABLE[command])
@@ -584,3 +592,27 @@ def test_each_command_tells_its_exit_codes(name: str) -> None:
     text = command.get_help(click.Context(command, info_name=name, max_content_width=COLUMNS))
     assert "1    the run refuses" in text
     assert max(map(len, text.splitlines())) <= COLUMNS
+
+
+def test_what_goes_on_below_a_line_stands_in_from_it(store: str) -> None:
+    drive(store, "asks", [call("order", {"what": f"an age {'and a word ' * 30}"}, call_id="c1")])
+    with Terminal("runs", "show", "asks", env={"PERDURE_STORE": store}) as screen:
+        screen.ends(0)
+    begin = screen.lines.index("waiting")
+    waiting = screen.lines[begin + 1 : screen.lines.index("", begin)]
+    assert len(waiting) > 8
+    assert all(line.startswith("  ") for line in waiting), screen.text
+    assert [line[:8].rstrip() for line in waiting].count("    asks") == 1
+
+
+def test_a_command_that_looks_makes_no_store(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/typo/runs.db"
+    for command in (("runs", "ls"), ("approvals", "ls"), ("log", "ls"), ("log", "reindex")):
+        done = Piped(*command, "--store", url)
+        assert (done.code, done.out) == (2, ""), command
+        assert "there is no store at" in done.err
+    assert not any(tmp_path.iterdir())
+    done = Piped("doctor", "--store", url)
+    assert done.code == 0
+    assert done.out.startswith("warning ")
+    assert "an empty one is made" in done.out

@@ -20,6 +20,7 @@ from perdure import (
     step,
     wait_for,
 )
+from perdure.cli.approvals import approvals
 from perdure.cli.runs import runs
 from perdure.testing import ScriptedModel
 
@@ -37,6 +38,8 @@ def _unsure() -> str:
 
 async def order(what: str) -> object:
     await step("place", lambda: f"placed {what}")
+    if what == "two":
+        return await asyncio.gather(wait_for("one"), wait_for("two"))
     if what == "age":
         return await interrupt("age", "How old?", int)
     if what == "agent":
@@ -73,7 +76,9 @@ def test_show_says_what_a_program_asks_and_answer_answers_it(store: str) -> None
     assert "perdure runs answer r '' age JSON\n" in text
     assert "step place gave" in text
     assert told("answer r '' age 41 --by ann").startswith("r has its answer")
-    assert "perdure runs answer" not in told("show r")
+    text = told("show r")
+    assert "perdure runs answer" not in text
+    assert "\n    answered by ann: 41; the run takes it up" in text
     drive(store, "age")
     text = told("show r")
     assert "it is answered (age) by ann: 41" in text
@@ -90,11 +95,51 @@ def test_show_names_the_step_of_a_program_that_may_have_been_taken(store: str) -
     assert drive(store, "unsure").output == 3
 
 
+def test_show_speaks_of_a_program_and_of_its_steps_and_waits(store: str) -> None:
+    drive(store, "two")
+    text = told("show r")
+    assert "program\torder\n" in text
+    assert "took\t1 step, 2 waits\n" in text
+    assert '  input: "two"\n' in text
+    assert text.endswith(" ends: suspended\n")
+    assert not any(word in text for word in ("agent", "user", "turn", "token"))
+
+
+def test_a_program_without_input_is_shown_by_its_name_alone(store: str) -> None:
+    async def nightly() -> object:
+        return await wait_for("morning")
+
+    async def driven() -> None:
+        program = Program(nightly, store=store)
+        await program.run(run_id="r")
+        await program.aclose()
+
+    asyncio.run(driven())
+    text = told("show r")
+    assert "\n  nightly\n    waits for the signal morning\n" in text
+    assert "null\n    " not in text
+
+
+def test_a_program_that_halts_ends_its_drive_so(store: str) -> None:
+    drive(store, "unsure")
+    assert told("show r").endswith(" ends: halted\n")
+    told("resolve r '' --step pay --value 3")
+    assert "\n    step 'pay' resolved by " in told("show r")
+
+
+def test_what_a_program_waits_for_is_no_call_that_people_vote_about(store: str) -> None:
+    drive(store, "age")
+    result = CliRunner().invoke(approvals, ["ls"], standalone_mode=False)
+    assert (result.return_value, result.output) == (0, "")
+
+
 def test_show_leads_to_the_agents_of_a_program(store: str) -> None:
     drive(store, "agent")
     text = told("show r")
     assert "it has the answer of its agent ask the clerk" in text
     assert "ask the clerk > " in text
+    assert "took\t1 step, 1 wait, 1 agent, " in text
+    assert "its agent ask the clerk has session " in text
     assert "perdure runs signal r paid JSON\n" in text
     told("signal r paid 1")
     assert drive(store, "agent").output == ["It is ordered.", 1]

@@ -61,7 +61,7 @@ def told(command: str) -> str:
 def test_show_lists_what_was_undone(store: str) -> None:
     drive(store, 5)
     text = told("show r")
-    assert "status\trolled_back, ship failed: nothing is left\n" in text
+    assert "status\trolled_back: ship failed: nothing is left\n" in text
     assert "\ncompensated\n  call_t0_1 charge\n" in text
     assert "the saga is tripped: ship failed: nothing is left" in text
     found = json.loads(told("show r --json"))
@@ -72,7 +72,7 @@ def test_show_lists_what_was_undone(store: str) -> None:
 def test_show_names_the_commands_that_settle_what_cannot_be_undone(store: str) -> None:
     drive(store, 500)
     text = told("show r")
-    assert "status\tfailed: being rolled back, ship failed: nothing is left\n" in text
+    assert "status\tfailed, being rolled back: ship failed: nothing is left\n" in text
     assert "\nuncompensated\n  call_t0_1 charge: the bank does not answer\n" in text
     assert "    perdure runs resolve r call_t0_1 --compensated\n" in text
     assert "    perdure runs resolve r call_t0_1 --left --reason WHY\n" in text

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import pytest
 
 from perdure.log.entries import TYPES, AnyEntry, UnknownEntry
-from perdure.log.timeline import Teller, entry_line
+from perdure.log.teller import Teller
+from perdure.log.timeline import entry_line
 from tests.log.building import Built, message
 
 DRIVE = "run_0123456789abcdef0123456789abcdef"
@@ -45,7 +46,7 @@ LINES: list[tuple[str, Mapping[str, object], str]] = [
         "settings for m: tools a web, without b",
     ),
     ("config", {"omit": {"items": [TARGET]}}, "settings: 1 item left out"),
-    ("config", {"extra": {"x": 1}, "instructions": "Be brief."}, "settings: extra, instructions"),
+    ("config", {"extra": {"x": 1}, "instructions": "Be brief."}, "settings: instructions, x"),
     ("config", {"replace": True}, "settings"),
     (
         "run",
@@ -194,7 +195,18 @@ LINES: list[tuple[str, Mapping[str, object], str]] = [
         "judged abababab: test pass 0.5",
     ),
     ("link", {"rel": "child", "session": "s2"}, "child s2"),
+    (
+        "link",
+        {"rel": "subsession", "session": "s2", "call_id": "c1"},
+        "the agent of c1 has session s2",
+    ),
     ("custom", {"ns": "acme:x", "data": {"a": 1}}, 'acme:x {"a":1}'),
+    ("custom", {"ns": "perdure:model_retry", "data": [1]}, "perdure:model_retry [1]"),
+    (
+        "custom",
+        {"ns": "perdure:model_retry", "data": {"attempt": 1, "error": "no", "model": "m"}},
+        "attempt 1 failed, and is sent again to m: no",
+    ),
     (
         "compaction",
         {"first_kept": TARGET, "summary": message("short")},
@@ -450,6 +462,48 @@ def test_the_end_of_a_drive_is_told_once_with_the_reason_of_the_loop() -> None:
     teller = Teller()
     told = [teller.tell(one) for one in built.session.entries]
     assert told == ["drive r starts from input", "", "drive r ends: stopped (max_turns)"]
+
+
+HOLD: dict[str, object] = {"call_id": "c", "verdict": "hold", "by": "policy"}
+SLEEPS: dict[str, object] = {
+    "perdure:suspended": True,
+    "perdure:wait": {"kind": "sleep", "name": "night"},
+}
+ASKS: dict[str, object] = {
+    "perdure:suspended": True,
+    "perdure:wait": {"kind": "interrupt", "status": "input_required"},
+}
+
+ENDS: dict[str, tuple[list[tuple[str, dict[str, object]]], str, str]] = {
+    "a call is held": ([("decision", HOLD)], "input_required", "input_required"),
+    "a call sleeps": ([("decision", HOLD | SLEEPS)], "input_required", "suspended"),
+    "a call asks": ([("decision", HOLD | ASKS)], "input_required", "input_required"),
+    "a call may have run": (
+        [("dispatch", {"call_id": "c", "perdure:effect": "once"})],
+        "input_required",
+        "halted",
+    ),
+    "a saga is tripped": (
+        [("perdure:saga", {"phase": "tripped", "cause": "no seats"})],
+        "aborted",
+        "the saga is to be rolled back",
+    ),
+    "somebody stops it": ([], "aborted", "aborted"),
+}
+
+
+@pytest.mark.parametrize("case", ENDS)
+def test_the_end_of_a_drive_says_how_its_calls_stand(case: str) -> None:
+    before, reason, told = ENDS[case]
+    built = Built()
+    built.start("r")
+    for kind, body in before:
+        built.add(kind, body)
+    built.add("perdure:end", {"run_id": "r", "reason": reason})
+    built.add("run", {"run_id": "r", "phase": "end", "reason": reason, "pending": ["c"]})
+    teller = Teller()
+    last = [teller.tell(one) for one in built.session.entries][-1]
+    assert last == f"drive r ends: {told}, waiting: c"
 
 
 def test_the_end_that_a_crash_left_is_told_as_the_format_has_it() -> None:

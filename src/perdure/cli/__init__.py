@@ -45,6 +45,9 @@ def _run() -> int:
 
     try:
         code: object = cli.main(prog_name="perdure", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.format_message(), file=sys.stderr)
+        return error.exit_code
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx else "perdure"
         print(f"{command}: {error.format_message()}", file=sys.stderr)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import click
 
+from perdure.cli.given import Unusable
 from perdure.cli.runs import (
     EXIT_CODES,
     Desk,
     Refused,
-    Unusable,
     say,
     saying,
     session_option,
@@ -149,7 +149,8 @@ def _gates(seen: Seen) -> Iterator[_Gate]:
     told = [one.told for one in seen.inbox if isinstance(one.told, Vote)]
     for one in seen.waiting:
         view = sessions[one.call.session].view()
-        gate = view.approvals.waiting(view.calls.open[one.call.call.call_id])
+        call = view.calls.open.get(one.call.call.call_id)  # what a program waits for is no call
+        gate = view.approvals.waiting(call) if call is not None else None
         if gate is not None and gate.tally is None:
             votes = [vote for vote in told if vote.hold == gate.hold.id]
             yield _Gate(seen.state.run_id, one.call, gate, votes)

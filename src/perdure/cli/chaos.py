@@ -11,14 +11,9 @@ from collections.abc import Iterator
 
 import click
 
+from perdure.cli.given import Unusable, json_value
 from perdure.cli.text import one_line
 from perdure.errors import ConfigError
-
-
-class Unusable(click.ClickException):
-    """The command cannot begin."""
-
-    exit_code = 2
 
 
 @click.command()
@@ -130,17 +125,11 @@ def _pairs(given: tuple[str, ...], option: str) -> Iterator[tuple[str, object]]:
     Raises:
         Unusable: One is no NAME=JSON.
     """
-    import msgspec
-
     for one in given:
         name, equals, text = one.partition("=")
-        try:
-            value: object = msgspec.json.decode(text)
-        except msgspec.DecodeError as error:
-            raise Unusable(f"{option} {one!r}: what stands behind the = is JSON: {error}") from None
         if not name or not equals:
             raise Unusable(f"{option} {one!r} is no NAME=JSON")
-        yield name, value
+        yield name, json_value(text, f"what {option} {name} gives")
 
 
 def _channels(given: tuple[str, ...]) -> dict[str, list[object]]:

@@ -12,13 +12,14 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import msgspec
 from rich.console import Console
 from rich.text import Text
 
 from perdure.cli.demo_clerk import ANSWER_SECONDS, LEASE, RUN_ID, TASK, Bank
 from perdure.cli.page import Page
 from perdure.cli.runs_seen import look_at
-from perdure.cli.runs_shown import Printer, print_waiting
+from perdure.cli.runs_shown import Printer, print_command, print_waiting
 from perdure.errors import PerdureError
 from perdure.runs import Runs
 from perdure.stores import open_store
@@ -28,6 +29,17 @@ LOOK_AGAIN = 0.01
 
 BY = "you"
 
+COLUMNS = 80
+"""What a line has at most where there is no terminal."""
+
+
+def _console() -> Console:
+    """A terminal; else a page of as many columns, without colours."""
+    console = Console()
+    if console.is_terminal:
+        return console
+    return Console(width=COLUMNS, force_terminal=True, color_system=None)
+
 
 async def run_demo(console: Console | None = None) -> None:
     """Run the demo and show it on a console.
@@ -36,7 +48,7 @@ async def run_demo(console: Console | None = None) -> None:
         PerdureError: It did not go as it should.
     """
     with TemporaryDirectory(prefix="perdure-demo-") as directory:
-        demo = _Demo(console or Console(), Path(directory))
+        demo = _Demo(console or _console(), Path(directory))
         try:
             await demo.run()
         finally:
@@ -129,14 +141,10 @@ class _Demo:
         (booked,) = self._bank.charges()
         output = f"charged {booked.cents} cents: {booked.id}"
         self._page.line("heard", "the ledger", f"{booked.id} {booked.card} {booked.cents} cents")
-        self._page.line(
-            "start",
-            "perdure runs resolve",
-            f'{RUN_ID} {call_id} --output {output!r} --evidence \'{{"ledger": "{booked.id}"}}\'',
-            whole=True,
-        )
-        runs = Runs(self._url)
         evidence = {"ledger": booked.id}
+        words = ("perdure", "runs", "resolve", RUN_ID, call_id, "--output", output)
+        print_command(self._console, (*words, "--evidence", msgspec.json.encode(evidence).decode()))
+        runs = Runs(self._url)
         reason = "the ledger has it"
         await runs.resolve(RUN_ID, call_id, output=output, evidence=evidence, by=BY, reason=reason)
         await runs.aclose()

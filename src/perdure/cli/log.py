@@ -14,6 +14,7 @@ from typing import TypeVar
 import click
 import msgspec
 
+from perdure.cli.given import Unusable, existing_store, session_named, status_option
 from perdure.cli.text import one_line
 from perdure.errors import PerdureError
 from perdure.log import (
@@ -30,12 +31,6 @@ from perdure.log.timeline import entry_line, item_line, short_id
 from perdure.stores import open_store
 
 T = TypeVar("T")
-
-
-class Unusable(click.ClickException):
-    """There is nothing to look at."""
-
-    exit_code = 2
 
 
 @click.group()
@@ -69,7 +64,7 @@ def _leaf_option(command: Callable[..., T]) -> Callable[..., T]:
 
 @log.command("ls")
 @_store_option
-@click.option("--status", multiple=True, help="Only sessions of this status. May be repeated.")
+@status_option("sessions of this status")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 def ls(*, url: str | None, status: tuple[str, ...], as_json: bool) -> int:
     """List the sessions of the store, oldest first."""
@@ -206,18 +201,18 @@ def import_(*, file: str, url: str | None, name: str) -> int:
         click.echo(read.id)
         return 0
 
-    return _with_store(url, put)
+    return _with_store(url, put, make=True)
 
 
 # --- what they share -----------------------------------------------------------------------
 
 
-def _with_store(url: str | None, work: Callable[[Store], Awaitable[T]]) -> T:
+def _with_store(url: str | None, work: Callable[[Store], Awaitable[T]], *, make: bool = False) -> T:
     if url is None:
         raise Unusable("say where sessions are: --store URL, or PERDURE_STORE")
 
     async def run() -> T:
-        store = open_store(url)
+        store = open_store(url) if make else existing_store(url)
         try:
             return await work(store)
         finally:
@@ -243,8 +238,7 @@ def _read(session: str, url: str | None, *, verify: bool) -> Reading:
 
 
 async def _stored(store: Store, session: str, *, verify: bool) -> Reading:
-    named = (await store.list(Filters(name=session), limit=1)).sessions
-    stored = await store.read(named[0].id if named else session)
+    stored = await store.read(await session_named(store, session))
     origins = await origins_of(store, stored.header)
     return read_lines(stored.header, stored.lines, verify=verify, origins=origins)
 

@@ -32,6 +32,23 @@ _MARKS: dict[Mark, tuple[str, str, str]] = {
 """Each mark, what stands in for it where there is only ASCII, and its style."""
 
 
+HANG = 2
+"""Columns that the further lines of a text stand in from its first."""
+
+
+def print_hanging(console: Console, text: Text) -> None:
+    """Print a text: in a terminal, what does not fit stands under it, in from where it begins."""
+    if not console.is_terminal:
+        console.print(text, soft_wrap=True, highlight=False)
+        return
+    indent = len(text.plain) - len(text.plain.lstrip(" "))
+    width = max(console.width - indent - HANG, 1)
+    for number, part in enumerate(text[indent:].wrap(console, width, overflow="fold")):
+        part.rstrip()
+        led = Text(" " * (indent + (HANG if number else 0)))
+        console.print(led + part, soft_wrap=True, highlight=False)
+
+
 class Page:
     """Lines and paragraphs on one console."""
 
@@ -83,7 +100,10 @@ class Page:
             text.append(f" {rest}", style)
         on_screen = self.console.is_terminal and not whole
         text.truncate(self.console.width if on_screen else CLIP, overflow="ellipsis")
-        self._print(text, wrap=whole)
+        if whole:
+            print_hanging(self.console, text)
+        else:
+            self._print(text, wrap=False)
 
     def aside(self, text: str) -> None:
         """A paragraph that is not the answer."""

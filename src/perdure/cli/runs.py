@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import click
 
+from perdure.cli.given import Unusable, existing_store, json_value, status_option
 from perdure.cli.text import one_line
 
 if TYPE_CHECKING:
@@ -26,12 +27,6 @@ Exit codes:
   2    cannot begin: used wrongly, no such run, a store that fails
   130  interrupted
 """
-
-
-class Unusable(click.ClickException):
-    """The command cannot begin."""
-
-    exit_code = 2
 
 
 class Refused(click.ClickException):
@@ -92,10 +87,8 @@ def session_option(command: Callable[..., T]) -> Callable[..., T]:
 
 @runs.command("ls", epilog=EXIT_CODES)
 @store_option
-@click.option(
-    "--status", multiple=True, metavar="STATUS", help="Only those that stand so. May be repeated."
-)
-@click.option("--agent", default="", metavar="NAME", help="Only those of this agent.")
+@status_option("those that stand so")
+@click.option("--agent", default="", metavar="NAME", help="Only those of this agent or program.")
 @click.option(
     "--limit", type=click.IntRange(min=1), metavar="N", help="At most so many; all unless given."
 )
@@ -156,8 +149,9 @@ def tail(*, run: str, url: str, since: int, as_json: bool) -> int:
 
     async def followed(desk: Desk) -> int:
         from perdure.cli.runs_shown import Printer
+        from perdure.log.header import PROGRAM
 
-        printer = Printer()
+        printer = Printer(program=(await desk.runs.get(run)).kind == PROGRAM)
         async for entry in desk.runs.tail(run, since=since):
             if as_json:
                 _print_line(entry.line)
@@ -283,7 +277,7 @@ def resolve(
     if said != 1 or (value is not None and not step):
         option = "--value JSON" if step else "--output TEXT, --failed WHY"
         raise Unusable(f"say what it gave with {option}, or --never-ran")
-    basis, result = _json(evidence, "--evidence"), _json(value, "--value")
+    basis, result = json_value(evidence, "--evidence"), json_value(value, "--value")
     given = sys.stdin.read() if output == "-" else output
 
     async def told(desk: Desk) -> int:
@@ -329,7 +323,7 @@ def signal(
 ) -> int:
     """Tell RUN that NAME happened, with a VALUE in JSON, for the calls that wait for it."""
     del reason
-    given = _json(value, "VALUE")
+    given = json_value(value, "VALUE")
 
     async def told(desk: Desk) -> int:
         await desk.runs.signal(run, name, given, by=who(by), session=session)
@@ -358,7 +352,7 @@ def send(
 ) -> int:
     """Send a VALUE in JSON to a CHANNEL of RUN, for the call that receives from it."""
     del reason
-    given = _json(value, "VALUE")
+    given = json_value(value, "VALUE")
 
     async def told(desk: Desk) -> int:
         await desk.runs.send(run, channel, given, key=key, by=who(by), session=session)
@@ -390,7 +384,7 @@ def answer(
     A program asks with an empty CALL: ''.
     """
     del reason
-    given = _json(value, "VALUE")
+    given = json_value(value, "VALUE")
 
     async def told(desk: Desk) -> int:
         await desk.runs.answer(run, call, key, given, by=who(by), session=session)
@@ -442,10 +436,9 @@ def with_runs(url: str, work: Callable[[Desk], Awaitable[int]]) -> int:
     """
     from perdure.errors import NoRun, PerdureError, RunError
     from perdure.runs import Runs
-    from perdure.stores import open_store
 
     async def run() -> int:
-        store = open_store(url)
+        store = existing_store(url)
         try:
             return await work(Desk(Runs(store), store))
         finally:
@@ -466,17 +459,6 @@ def who(by: str | None) -> str:
         return getpass.getuser()
     except (OSError, KeyError, ImportError):  # before 3.13, each system has an error of its own
         return ""
-
-
-def _json(text: str | None, what: str) -> object:
-    import msgspec
-
-    if text is None:
-        return None
-    try:
-        return msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
-        raise Unusable(f"{what} is JSON: {error}") from None
 
 
 def say(text: str) -> int:

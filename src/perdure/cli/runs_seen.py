@@ -318,17 +318,15 @@ def _says(told: Told | None) -> str:
         case Resolve():
             said = told.failed and f"it failed: {told.failed}"
             said = said or told.output if told.output is not None else "it never ran"
-            about = f"step {told.step!r} of {told.call_id}" if told.step else told.call_id
-            return f"{about} resolved{who}: {said}"
+            return f"{_about(told)} resolved{who}: {said}"
         case Settle():
-            about = f"step {told.step!r} of {told.call_id}" if told.step else told.call_id
-            return f"{about} {told.verdict}{who}"
+            return f"{_about(told)} {told.verdict}{who}"
         case Signal():
             return f"signal {told.name}{who}: {bytes(told.value).decode()}"
         case Sent():
             return f"message {told.key} of {told.channel}{who}: {bytes(told.value).decode()}"
         case Reply():
-            return f"{told.call_id} answered{who}: {bytes(told.value).decode()}"
+            return f"{told.call_id} answered{who}: {bytes(told.value).decode()}".lstrip()
         case Cancel():
             return f"cancelled{who}"
         case Retry():
@@ -339,3 +337,9 @@ def _says(told: Told | None) -> str:
             return f"{told.call_id} did not start"
         case None:
             return "something nobody knows"
+
+
+def _about(told: Resolve | Settle) -> str:
+    """The step or the call that was settled; a step of a program is of no call."""
+    of = f" of {told.call_id}" if told.call_id else ""
+    return f"step {told.step!r}{of}" if told.step else told.call_id

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from perdure.cli.page import CLIP
+from perdure.cli.page import CLIP, print_hanging
 from perdure.cli.runs_sagas import report_lines
 from perdure.cli.runs_seen import Branch, Seen, Waiting, Waits
 from perdure.cli.terminal import write_line
@@ -22,9 +22,13 @@ from perdure.clock import Clock, SystemClock
 from perdure.durable import RunState
 from perdure.durable.consuming import LIMITS
 from perdure.log.entries import AnyEntry
+from perdure.log.header import PROGRAM
+from perdure.log.programs import program_work
 from perdure.log.recorded_spend import spend_json
-from perdure.log.timeline import Teller, day_and_time
+from perdure.log.teller import Teller
+from perdure.log.timeline import day_and_time
 from perdure.log.timestamps import timestamp, wall_of
+from perdure.log.work import CHILD, RACE
 from perdure.runs import RunSummary
 from perdure.wire import encode
 
@@ -80,7 +84,7 @@ def _print_table(console: Console, listed: Sequence[RunSummary]) -> None:
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("run", overflow="fold")
     table.add_column("status", no_wrap=True)
-    table.add_column("agent", overflow="fold")
+    table.add_column("agent, program", overflow="fold")
     table.add_column("begun (UTC)", no_wrap=True)
     with_spend = any(one.spend is not None for one in listed)
     for name in ("tokens", "dollars") if with_spend else ():
@@ -127,7 +131,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, none: 
 def print_run(seen: Seen, *, console: Console | None = None, clock: Clock | None = None) -> None:
     """Print how a run stands, what it waits for, and what happened."""
     console = console or Console()
-    _print_facts(console, seen.state)
+    _print_facts(console, seen)
     if seen.waiting:
         _print_title(console, "waiting")
         print_waiting(console, seen, clock=clock)
@@ -136,13 +140,13 @@ def print_run(seen: Seen, *, console: Console | None = None, clock: Clock | None
         for line in lines:
             _print_lines(console, [Text(f"  {one_line(line.text)}")])
             for command in line.todo:
-                _print_command(console, command)
+                print_command(console, command)
     told = _others(seen)
     if told:
         _print_title(console, "told, and not taken up yet")
         _print_lines(console, [Text(f"  {one_line(one.says)}") for one in told])
     _print_title(console, "what happened (UTC)")
-    printer = Printer(console)
+    printer = Printer(console, program=seen.state.kind == PROGRAM)
     for path, entry in _happened(seen.tree):
         printer.show(entry, path)
 
@@ -153,11 +157,11 @@ def print_waiting(console: Console, seen: Seen, *, clock: Clock | None = None) -
     for one in seen.waiting:
         _print_lines(console, _waiting_lines(one, now))
         for command in one.todo:
-            _print_command(console, command)
+            print_command(console, command)
 
 
-def _print_command(console: Console, command: Sequence[str]) -> None:
-    """A command that can be copied: a line that is too long ends with a backslash."""
+def print_command(console: Console, command: Sequence[str]) -> None:
+    """Print a command that can be copied: a line that is too long ends with a backslash."""
     lines = ["   "]
     for word in map(shlex.quote, map(one_line, command)):
         if console.is_terminal and len(lines[-1]) + len(word) + 3 > console.width:
@@ -170,17 +174,18 @@ def _print_command(console: Console, command: Sequence[str]) -> None:
 
 def _print_lines(console: Console, lines: Sequence[Text]) -> None:
     for line in lines:
-        console.print(line, soft_wrap=not console.is_terminal, highlight=False)
+        print_hanging(console, line)
 
 
-def _print_facts(console: Console, state: RunState) -> None:
+def _print_facts(console: Console, seen: Seen) -> None:
+    state = seen.state
     facts = {
         "run": Text(one_line(state.run_id), "bold"),
         "status": _status(state.status).append(_note(state), "default not bold"),
-        "agent": Text(one_line(state.agent)),
+        "program" if state.kind == PROGRAM else "agent": Text(one_line(state.agent)),
         "session": Text(state.session),
         "begun": Text(f"{_second(state.created_at)} UTC"),
-        "took": Text(_took(state)),
+        "took": Text(", ".join((*_work(seen), *_spent(state)))),
         "answer": Text(_clipped(console, state.text)),
     }
     table = Table.grid(padding=(0, 2))
@@ -195,21 +200,34 @@ def _print_facts(console: Console, state: RunState) -> None:
         console.print(table)
 
 
-def _took(state: RunState) -> str:
-    """Turns, tokens and money of the whole tree, and what there is to say of them."""
+def _work(seen: Seen) -> Iterator[str]:
+    """What a run has done: an agent's turns; a program's steps and waits, and its agents."""
+    if seen.state.kind != PROGRAM:
+        yield _count(seen.state.turns, "turn")
+        return
+    work = program_work(seen.tree[0].session.view().work)
+    kinds = [kind for kind, _ in work.waits]
+    agents = kinds.count(CHILD)
+    waits = len(kinds) - agents - kinds.count(RACE)
+    yield _count(len(work.steps), "step")
+    yield from (_count(some, what) for some, what in ((waits, "wait"), (agents, "agent")) if some)
+
+
+def _spent(state: RunState) -> Iterator[str]:
+    """Tokens and money of the whole tree, and what there is to say of them."""
     spend = state.spend
-    words = [_count(state.turns, "turn"), _count(spend.tokens.total, "token")]
+    total = spend.tokens.total
+    if total or state.kind != PROGRAM:
+        said = ((spend.estimated, "estimated"), (spend.discarded, "for nothing"))
+        parts = [f"{part.total} {name}" for part, name in said if part.total]
+        yield _count(total, "token") + (f" ({', '.join(parts)})" if parts else "")
     if spend.usd:
-        words.append(f"${spend.usd:f}")
-    for part, name in ((spend.estimated, "estimated"), (spend.discarded, "discarded")):
-        if part.total:
-            words.append(f"{_count(part.total, 'token')} of them {name}")
-    return ", ".join(words)
+        yield f"${spend.usd:f}"
 
 
 def _note(state: RunState) -> str:
     """What there is to say of a status."""
-    cause = f", {one_line(state.cause)}" if state.cause else ""
+    cause = f": {one_line(state.cause)}" if state.cause else ""
     match state.status:
         case "running":
             return ": a drive is open; whoever began it drives it, or has died"
@@ -220,7 +238,7 @@ def _note(state: RunState) -> str:
         case "suspended" if state.due:  # at once, if that is 0
             return f", until {day_and_time(state.due)}"
         case "halted" | "failed" if state.report is not None:
-            return f": being rolled back{cause}"
+            return f", being rolled back{cause}"
         case "input_required" | "halted" | "suspended" | "done":
             return ""
         case _:
@@ -243,7 +261,9 @@ def _waiting_lines(one: Waiting, now: int) -> list[Text]:
     ]
     if not call.call_id:  # the program itself, which has a name alone
         lines[0] = Text("  ")
-    lines[0].append(one_line(f"{call.name} {one.call.arguments or call.arguments}")[:CLIP])
+    given = one.call.arguments or call.arguments
+    given = "" if given == "null" and not call.call_id else given  # a program that takes nothing
+    lines[0].append(one_line(f"{call.name} {given}")[:CLIP])
     if since:
         lines.append(Text(f"    {since}{effect}", "dim"))
     if one.told:
@@ -310,10 +330,16 @@ def _waiting_json(one: Waiting) -> dict[str, object]:
 
 
 class Printer:
-    """Prints entries as they come: in a terminal with the time of day beside them, else whole."""
+    """Prints entries as they come: in a terminal with the time of day beside them, else whole.
 
-    def __init__(self, console: Console | None = None) -> None:
+    Args:
+        console: Where to.
+        program: Whether it is the run of a program.
+    """
+
+    def __init__(self, console: Console | None = None, *, program: bool = False) -> None:
         self._console = console or Console()
+        self._program = program
         self._tellers: dict[tuple[str, ...], Teller] = {}
         self._day = ""
 
@@ -324,7 +350,10 @@ class Printer:
             entry: The entry.
             path: The calls that lead to its session, from the run's own.
         """
-        text = one_line(self._tellers.setdefault(path, Teller()).tell(entry))
+        teller = self._tellers.get(path)
+        if teller is None:
+            teller = self._tellers[path] = Teller(program=self._program and not path)
+        text = one_line(teller.tell(entry))
         if text and self._console.is_terminal:
             self._print(entry.ts, _led(path), text)
         elif text:

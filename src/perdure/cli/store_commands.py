@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeVar
 
 import click
 
+from perdure.cli.given import Unusable, existing_store, session_named, status_option
 from perdure.cli.text import one_line
 from perdure.clock import RandomIds, SystemClock
 from perdure.errors import Leased, PerdureError, StoreFailed
@@ -23,15 +24,9 @@ from perdure.log.branching import fork as fork_of
 from perdure.log.entries import AnyEntry
 from perdure.log.store import Store
 from perdure.log.timeline import entry_line, short_id
-from perdure.stores import open_store, upkeep
+from perdure.stores import open_store, path_of, upkeep
 
 T = TypeVar("T")
-
-
-class Unusable(click.ClickException):
-    """The command cannot begin."""
-
-    exit_code = 2
 
 
 class Place(NamedTuple):
@@ -92,7 +87,7 @@ def _repair_file(path: Path) -> int:
 
 
 async def _repair_stored(store: Store, session: str) -> int:
-    found = await _id_of(store, session)
+    found = await session_named(store, session)
     await upkeep.settle(store, found)
     stored = await store.read(found)
     return _tell_faults(read_lines(stored.header, stored.lines))
@@ -177,7 +172,7 @@ def _age(_: click.Context, __: click.Parameter, value: str) -> int:
 @click.command()
 @_store_option
 @click.option("--older-than", "age", required=True, callback=_age, metavar="AGE", help="As 30d.")
-@click.option("--status", multiple=True, help="Only roots of this status. May be repeated.")
+@status_option("roots of this status")
 @click.option("--dry-run", is_flag=True, help="Tell what would go, and remove nothing.")
 def gc(*, url: str, age: int, status: tuple[str, ...], dry_run: bool) -> int:
     """Remove sessions that ended, with all below them, once nothing happened for AGE.
@@ -235,7 +230,7 @@ def erase(*, session: str, entries: tuple[str, ...], url: str, blobs: tuple[str,
     """
 
     async def erased(store: Store) -> int:
-        found = await _id_of(store, session)
+        found = await session_named(store, session)
         stored = await store.read(found)
         read = read_lines(stored.header, stored.lines, verify=False).session
         doomed = {_entry(read, prefix) for prefix in entries}
@@ -267,7 +262,10 @@ def doctor(*, url: str) -> int:
                 click.echo(" " * 9 + one_line(finding.todo))
         return int(any(finding.level == "error" for finding in findings))
 
-    return _run(url, examined)
+    path = path_of(url)
+    if path is not None and not path.exists():
+        _say(f"warning  there was no store at {str(path)!r}; an empty one is made")
+    return _run(url, examined, make=True)
 
 
 async def _findings(store: Store) -> tuple[upkeep.Finding, ...]:
@@ -289,17 +287,17 @@ LOG_COMMANDS = (repair, fork, diff, gc, reindex, erase)
 
 
 @contextlib.asynccontextmanager
-async def _opened(url: str) -> AsyncGenerator[Store]:
-    store = open_store(url)
+async def _opened(url: str, *, make: bool) -> AsyncGenerator[Store]:
+    store = open_store(url) if make else existing_store(url)
     try:
         yield store
     finally:
         await store.close()
 
 
-def _run(url: str, work: Callable[[Store], Awaitable[T]]) -> T:
+def _run(url: str, work: Callable[[Store], Awaitable[T]], *, make: bool = False) -> T:
     async def run() -> T:
-        async with _opened(url) as store:
+        async with _opened(url, make=make) as store:
             return await work(store)
 
     try:
@@ -308,14 +306,9 @@ def _run(url: str, work: Callable[[Store], Awaitable[T]]) -> T:
         raise Unusable(one_line(str(error))) from error
 
 
-async def _id_of(store: Store, session: str) -> str:
-    named = (await store.list(Filters(name=session), limit=1)).sessions
-    return named[0].id if named else session
-
-
 async def _place(store: Store, text: str) -> Place:
     session, _, entry = text.partition("@")
-    stored = await store.read(await _id_of(store, session))
+    stored = await store.read(await session_named(store, session))
     read = read_lines(stored.header, stored.lines, verify=False).session
     return Place(read, _entry(read, entry) if entry else None)
 

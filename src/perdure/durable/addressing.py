@@ -96,7 +96,7 @@ async def addressed(
     try:
         session = await read_run(store, target.session)
     except NoSession:
-        raise NoRun(target.run_id) from None
+        raise NoRun(target.run_id, target.session) from None
     if session.header.lease_root != top.id:
         raise ConfigError(f"session {session.id!r} does not belong to run {target.run_id!r}")
     return Addressed(top, session)

@@ -19,6 +19,7 @@ from perdure.ballots import (
 from perdure.clock import Clock
 from perdure.durable.addressing import Said, Target, addressed, check_texts
 from perdure.durable.messages import Vote, message_of
+from perdure.durable.state import find_named
 from perdure.durable.telling import tell_approve, tell_deny
 from perdure.durable.voting import vote_fault
 from perdure.errors import (
@@ -28,7 +29,7 @@ from perdure.errors import (
     NotHeld,
     VoteRefused,
 )
-from perdure.log import Call, Filters, Session, Store
+from perdure.log import Call, Session, Store
 from perdure.log.approvals import HeldGate, subject_of, votes_of
 from perdure.log.entries import TallyEntry
 from perdure.tools import canonical_arguments
@@ -248,7 +249,7 @@ async def _gate(
 
 async def _root(store: Store, name: str) -> str:
     """The session of a run, or of a chat by its name."""
-    found = (await store.list(Filters(name=name), limit=1)).sessions
-    if not found:
+    found = await find_named(store, name)
+    if found is None:
         raise NoRun(name)
-    return found[0].id
+    return found.id

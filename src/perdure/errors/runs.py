@@ -18,10 +18,16 @@ class RunError(PerdureError):
 
 
 class NoRun(RunError, LookupError):
-    """There is no run of this id."""
+    """There is no run of this id, or it has no session of this id.
 
-    def __init__(self, run: str) -> None:
-        super().__init__(run, f"there is no run {run!r}")
+    Attributes:
+        session: The session that it does not have; empty if there is no run.
+    """
+
+    def __init__(self, run: str, session: str = "") -> None:
+        self.session = session
+        none = f"run {run!r} has no session {session!r}" if session else f"there is no run {run!r}"
+        super().__init__(run, none)
 
 
 class RunMismatch(RunError, ValueError):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import cast
 
+import msgspec
+
 from perdure.log.context import item_of
 from perdure.log.entries import (
     AckEntry,
@@ -91,31 +93,6 @@ def entry_line(entry: AnyEntry) -> str:
             return _other(entry)
 
 
-class Teller:
-    """Tells what happened, entry by entry, in the order of a path.
-
-    The loop's own reason for the end of a drive stands in an entry before that end, and both are
-    told at once.
-    """
-
-    __slots__ = ("_end",)
-
-    def __init__(self) -> None:
-        self._end: EndEntry | None = None
-
-    def tell(self, entry: AnyEntry) -> str:
-        """What happened by an entry; empty if the next ones say it."""
-        if entry.erased:
-            return entry_line(entry)
-        if isinstance(entry, EndEntry):
-            self._end = entry
-            return ""
-        end, self._end = self._end, None
-        if end is None or not isinstance(entry, RunEntry) or entry.reason == "error":
-            return entry_line(entry)
-        return _ends(entry.run_id, end.reason, end.cause, entry.pending)
-
-
 # --- what the format has -------------------------------------------------------------------------
 
 
@@ -175,7 +152,7 @@ def _config(entry: ConfigEntry) -> str:
     ]
     shown = {"tools_added", "tools_removed", "omit", "model", "replace"}
     members = entry.members.keys() - shown - _ENVELOPE
-    said += sorted(members - ({"extra"} if not entry.extra else set()))
+    said += sorted((members - {"extra"}) | entry.extra.keys())
     model = f" for {entry.model}" if isinstance(entry.model, str) else ""
     words = ", ".join(word for word in said if word)
     return f"settings{model}" + (f": {words}" if words else "")
@@ -194,10 +171,11 @@ def _left_out(entry: ConfigEntry) -> str:
 def _run(entry: RunEntry) -> str:
     if entry.phase == "start":
         return f"drive {_drive(entry.run_id)} starts from {entry.source}{_ref(entry.ref)}"
-    return _ends(entry.run_id, entry.reason, entry.ref, entry.pending)
+    return end_line(entry.run_id, entry.reason, entry.ref, entry.pending)
 
 
-def _ends(run_id: str, reason: str, cause: str, pending: Iterable[str]) -> str:
+def end_line(run_id: str, reason: str, cause: str, pending: Iterable[str]) -> str:
+    """The end of a drive in a few words."""
     waits = ", ".join(pending)
     waiting = f", waiting: {waits}" if waits else ""
     return f"drive {_drive(run_id)} ends: {reason}{_ref(cause)}{waiting}"
@@ -303,12 +281,34 @@ def _other(entry: AnyEntry) -> str:
             return f"works in {entry.cwd}" if entry.cwd else "works elsewhere"
         case OutcomeEntry():
             return f"judged {short_id(entry.target)}: {_outcome(entry)}"
+        case LinkEntry(rel="subsession") if entry.call_id:
+            return f"the agent of {entry.call_id} has session {entry.session}"
         case LinkEntry():
             return f"{entry.rel} {entry.session}"
+        case CustomEntry(ns="perdure:model_retry"):
+            return _model_retry(entry)
         case CustomEntry():
             return f"{entry.ns} {bytes(entry.data).decode()}"
         case _:
             return _of_runs(entry)
+
+
+def _model_retry(entry: CustomEntry) -> str:
+    """A request that failed and is sent again."""
+    try:
+        data = msgspec.json.decode(bytes(entry.data), type=_Retried)
+    except msgspec.MsgspecError:  # somebody else wrote it
+        return f"{entry.ns} {bytes(entry.data).decode()}"
+    model = f" to {data.model}" if data.model else ""
+    revised = ", changed" if data.revised else ""
+    return f"attempt {data.attempt} failed, and is sent again{model}{revised}: {data.error}"
+
+
+class _Retried(msgspec.Struct):
+    attempt: int
+    error: str
+    model: str = ""
+    revised: bool = False
 
 
 def _outcome(entry: OutcomeEntry) -> str:

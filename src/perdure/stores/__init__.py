@@ -8,7 +8,9 @@ files, `sqlite:///file` and `postgresql://server/database`. Each implements the 
 from __future__ import annotations
 
 import importlib
+import urllib.parse
 from collections.abc import Callable
+from pathlib import Path
 from typing import cast
 
 from perdure.errors import ConfigError
@@ -37,3 +39,16 @@ def open_store(url: str) -> Store:
     module, _, function = opener.partition(":")
     open_url = cast("Callable[[str], Store]", getattr(importlib.import_module(module), function))
     return open_url(url)
+
+
+def path_of(url: str) -> Path | None:
+    """The file or the directory of a store; None if it is in none."""
+    scheme, _, _ = url.partition(":")
+    path = urllib.parse.unquote(urllib.parse.urlsplit(url).path)
+    match scheme:
+        case "sqlite":
+            return Path(path.removeprefix("/"))
+        case "file":
+            return Path(path)
+        case _:
+            return None

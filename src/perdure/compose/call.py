@@ -10,13 +10,7 @@ from perdure.compose.accessors import StateAccessor
 from perdure.compose.asking import Client, asking_of
 from perdure.compose.conversation import conversation_of
 from perdure.compose.hooks.manager import Inline, resolve_hooks
-from perdure.compose.kinds import (
-    AnyTool,
-    ApprovalCheck,
-    ClientTool,
-    ServerTool,
-    as_client,
-)
+from perdure.compose.kinds import AnyTool, ApprovalCheck, ClientTool, ServerTool, as_client
 from perdure.compose.lifecycle import Lifecycle
 from perdure.compose.predicates import is_long_running
 from perdure.compose.result import ModelResult

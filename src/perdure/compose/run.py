@@ -24,12 +24,7 @@ from perdure.compose.openings import Opened, open_run, replace_prompt, said_prom
 from perdure.compose.request import Layers
 from perdure.compose.rounds import FINAL_RESPONSE_DIRECTIVE, Rounds
 from perdure.compose.saving import facts_of_run, pending_of_run, snapshot, status_of_run
-from perdure.compose.shared_context import (
-    ContextLog,
-    ContextStore,
-    Snapshot,
-    initial_slots,
-)
+from perdure.compose.shared_context import ContextLog, ContextStore, Snapshot, initial_slots
 from perdure.compose.spec import Spec
 from perdure.compose.state import (
     AsyncTask,
@@ -67,12 +62,7 @@ from perdure.loop import (
 )
 from perdure.loop.model import check as check_model
 from perdure.prompts import Input
-from perdure.wire import (
-    FunctionCall,
-    Item,
-    Request,
-    Response,
-)
+from perdure.wire import FunctionCall, Item, Request, Response
 
 logger = logging.getLogger("perdure.compose")
 

@@ -22,13 +22,7 @@ from perdure.durable.messages import Vote, message_of
 from perdure.durable.state import find_named
 from perdure.durable.telling import tell_approve, tell_deny
 from perdure.durable.voting import vote_fault
-from perdure.errors import (
-    AlreadyResolved,
-    ConfigError,
-    NoRun,
-    NotHeld,
-    VoteRefused,
-)
+from perdure.errors import AlreadyResolved, ConfigError, NoRun, NotHeld, VoteRefused
 from perdure.log import Call, Session, Store
 from perdure.log.approvals import HeldGate, subject_of, votes_of
 from perdure.log.entries import TallyEntry

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from perdure.errors import OutcomeUnknown, Suspend, ToolError
-from perdure.loop import batch as batches
+from perdure.loop.batch import run_one
 from perdure.loop.config import Nested
 from perdure.loop.decisions import ToolDecision
 from perdure.loop.middleware import ToolCallInfo
+from perdure.loop.slots import Slot
 from perdure.loop.state import Drive
 from perdure.tools import AskedCall, Call, Question, ToolResult, current_elicitor
 from perdure.wire import FunctionCall, text_of
@@ -50,7 +51,7 @@ async def _run(
         index=0,
         parent=parent.id,
     )
-    slot = batches.Slot(
+    slot = Slot(
         call=call,
         index=0,
         info=info,
@@ -58,7 +59,7 @@ async def _run(
         key=key or f"{drive.run_id}/{call_id}",
     )
     try:
-        await batches.run_one(drive, slot, hold=_ask)
+        await run_one(drive, slot, hold=_ask)
     except Exception as error:  # noqa: BLE001 - a hook, a subscriber, the ledger may raise anything
         # It ends the drive when the batch has ended; its text may be a guard's, so not the tool's.
         drive.failure = drive.failure or error
@@ -75,7 +76,7 @@ async def _run(
     raise ToolError(said.removeprefix("Error: ")) from slot.error
 
 
-async def _ask(slot: batches.Slot, decision: ToolDecision) -> ToolDecision:
+async def _ask(slot: Slot, decision: ToolDecision) -> ToolDecision:
     """Put a held nested call to the user: nobody can answer it later, its tool is running.
 
     Without an elicitor, or if the user cancels, the hold refuses it. Nobody's yes opens a gate.

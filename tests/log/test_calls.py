@@ -84,7 +84,7 @@ def test_a_dispatch_on_another_branch_counts() -> None:
     built.rewind(back)
     call = built.view.calls.named("c")
     assert call is not None
-    assert (call.state, call.key, call.dispatches) == ("in_flight", "k", [])
+    assert (call.state, call.key, call.dispatches) == ("in_flight", "k", ())
 
 
 def test_a_dispatch_in_the_session_it_was_forked_from_counts() -> None:

@@ -216,8 +216,14 @@ class Appender:
                 else:
                     await self._append(self._seal())
         except Exception as error:  # noqa: BLE001 - whatever it is, nobody may go on
-            self._broken = error
-            self._wake()
+            self._break(error)
+        except asyncio.CancelledError:  # what follows must not tell that this was written
+            self._break(StoreFailed("an append was cut off with its event loop"))
+            raise
+
+    def _break(self, error: Exception) -> None:
+        self._broken = error
+        self._wake()
 
     def _seal(self) -> list[_Waiting]:
         """Give all that is queued its parents."""

@@ -56,8 +56,8 @@ class Call:
     """It stands behind the base, so the header's promises hold for it."""
     promised: bool = True
     """A dispatch of it would have been recorded."""
-    decisions: list[DecisionEntry] = dataclasses.field(default_factory=list[DecisionEntry])
-    dispatches: list[DispatchEntry] = dataclasses.field(default_factory=list[DispatchEntry])
+    decisions: tuple[DecisionEntry, ...] = ()
+    dispatches: tuple[DispatchEntry, ...] = ()
     output: str = ""
     """The entry of its output."""
     landed: Raw | None = None
@@ -260,7 +260,7 @@ class CallsFold:
     def _decide(self, entry: DecisionEntry) -> Call | None:
         call = self.bound(entry)
         if call is not None:
-            call.decisions.append(entry)
+            call.decisions += (entry,)
             call.waits = entry.verdict == "hold"
             call.decided_since = True
             if entry.verdict == "hold" or entry.by == "human":
@@ -272,7 +272,7 @@ class CallsFold:
     def _dispatch(self, entry: DispatchEntry) -> Call | None:
         call = self.bound(entry)
         if call is not None:
-            call.dispatches.append(entry)
+            call.dispatches += (entry,)
             call.dispatched_args = call.decided_args
             call.tries += not call.has_child
             call.waits = call.decided_since = call.advanced = False

@@ -81,9 +81,26 @@ if TYPE_CHECKING:
 
 Keep = Callable[[Item], bool]
 
+_RECORDED = frozenset(
+    {
+        ItemEnd,
+        ToolStart,
+        ToolDispatch,
+        ToolEnd,
+        TurnStart,
+        ModelRetry,
+        ModelBlocked,
+        ResponseEnd,
+        RunStart,
+        RunEnd,
+        Queued,
+    }
+)
+"""The events that something is written of. Most are none of them: the deltas of an answer."""
+
 ROUNDS = 4
-"""Rounds of the event loop that a result waits for the request that carries it on: less than a
-millisecond, in which a turn that follows at once gets there."""
+"""Rounds of the event loop that a result waits for the reservation of the request that carries it
+on: less than a millisecond, in which a turn that follows at once gets there."""
 
 
 def _always() -> None:
@@ -200,6 +217,8 @@ class Recorder:
 
     def note(self, event: Event) -> AppendTicket:
         """Take an event. Raises as `Ledger.note` says."""
+        if type(event) not in _RECORDED:
+            return self.appender.ticket
         match event:
             case ItemEnd():
                 self._item(event)
@@ -604,7 +623,8 @@ class Recorder:
             self._add(Draft("perdure:result", {**track.name, "output": output}))
         self._land()
         if event.entered and track.has_effect:
-            self._hurry(ROUNDS)  # a result is recorded when it lands (DESIGN 6.3)
+            # A result is recorded when it lands (DESIGN 6.3).
+            self._hurry(ROUNDS if self.spend.reserves else 0)
 
     def _hurry(self, rounds: int) -> None:
         """Let what is queued be written, unless the next turn asks for it meanwhile.

@@ -43,7 +43,7 @@ class Session:
         self._places: dict[str, int] = {}
         self._depths: dict[str, int] = {}
         self._parents: set[str] = set()
-        self._dispatches: dict[str, list[DispatchEntry]] = {}
+        self._dispatches: dict[str, tuple[DispatchEntry, ...]] = {}
         self._leaf = LeafRule(self)
         self._view: View | None = None
         for entry in entries:
@@ -67,7 +67,7 @@ class Session:
         if entry.parent is not None:
             self._parents.add(entry.parent)
         if isinstance(entry, DispatchEntry):
-            self._dispatches.setdefault(entry.target, []).append(entry)
+            self._dispatches[entry.target] = (*self._dispatches.get(entry.target, ()), entry)
         self._leaf.apply(entry, len(self.entries) - 1)
         return True
 
@@ -144,7 +144,7 @@ class Session:
 
     def dispatches_of(self, entry: str) -> tuple[DispatchEntry, ...]:
         """The dispatches of a call's entry, here and where the session was forked from."""
-        found = tuple(self._dispatches.get(entry, ()))
+        found = self._dispatches.get(entry, ())
         for origin in self.origins:
             here = {one.id for one in found}
             found += tuple(d for d in origin._dispatches.get(entry, ()) if d.id not in here)

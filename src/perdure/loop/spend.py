@@ -86,7 +86,7 @@ NO_TOKENS = Tokens()
 ZERO = Decimal(0)
 
 
-class Charge(Struct, frozen=True, kw_only=True):
+class Charge(Struct, frozen=True, kw_only=True, gc=False):
     """What one request took."""
 
     model: str

@@ -281,16 +281,23 @@ async def run(
         function: The function.
         input: Any JSON value, which the function gets; the id is bound to it.
         run_id: What the run is called in the store.
-        store: Where it is recorded: a store, or its URL.
+        store: Where it is recorded: a store, or its URL. `memory:` is refused, as it would be gone
+            with this call; `memory:NAME` lives as long as the process.
         wait: Wait while another process drives the run; else it is refused.
 
     Raises:
         RunFailed: The function raised; called again, it goes on from its steps.
-        ConfigError: The function or its input cannot be used.
+        ConfigError: The function, its input or the store cannot be used.
         RunMismatch: The id is bound to another input, another program, or an agent's run.
         RunBusy: Another driver has the run, and `wait` is false.
         LogError: The store refuses.
     """
+    if store == "memory:":
+        raise ConfigError(
+            "what 'memory:' keeps is gone when this returns, and the steps would be taken again: "
+            "name it, as 'memory:jobs', hand over a MemoryStore, or give a file, as "
+            "'sqlite:///runs.db'"
+        )
     program = Program(function, store=store)
     try:
         return await program.run(input, run_id=run_id, wait=wait)

@@ -360,6 +360,7 @@ class Runs:
             NoRun: There is no such run.
             RunFinished: It is over.
             AlreadyResolved: The signal came before, with another value.
+            WaitsBelow: Only sub-agents of the run wait for it, and no session is given.
             ToolError: The value is not JSON.
         """
         await tell_signal(self._opened(), Target(run_id, "", session), Said(by), name, value)
@@ -388,6 +389,7 @@ class Runs:
             NoRun: There is no such run.
             RunFinished: It is over.
             AlreadyResolved: The channel has a message of this key with another value.
+            WaitsBelow: Only sub-agents of the run receive from it, and no session is given.
             ConfigError: The channel or the key cannot be used.
             ToolError: The value is not JSON.
         """

@@ -680,7 +680,7 @@ async def test_a_program_needs_a_store_and_the_input_that_it_takes() -> None:
         (lambda: step("perdure:mine", dict), "reserved"),
         (lambda: sleep("a", -1), "negative"),
         (lambda: invoke("a"), "loop"),
-        (lambda: step("a", lambda: sleep("b", 1), effect="none"), "cannot wait"),
+        (lambda: step("a", lambda: sleep("b", 1), effect="none"), "do not wait"),
     ],
 )
 async def test_what_no_program_can_do_is_refused(wrong: Body, match: str) -> None:

@@ -356,7 +356,7 @@ async def test_steps_that_run_at_once_all_run_and_none_runs_twice() -> None:
         (lambda: step("a", dict, effect="none", retries=-1), "negative"),
         (lambda: step("a", dict, timeout=0), "positive"),
         (lambda: step("a", lambda: step("b", dict), effect="none"), "inside"),
-        (lambda: step("a", lambda: sleep("b", 1), effect="none"), "cannot wait"),
+        (lambda: step("a", lambda: sleep("b", 1), effect="none"), "do not wait"),
         (lambda: parallel([("a", dict), ("a", dict)]), "two steps"),
         (lambda: parallel([("a", dict)], most=0), "most"),
         (lambda: sleep("", 1), "1 to"),

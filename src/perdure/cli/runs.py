@@ -397,7 +397,7 @@ def answer(
 @click.argument("run")
 @saying
 def cancel(*, run: str, url: str, by: str | None, reason: str) -> int:
-    """Stop RUN for good. Nothing with an effect begins any more when the command returns."""
+    """Stop RUN for good. No call with an effect begins any more when the command returns."""
 
     async def told(desk: Desk) -> int:
         await desk.runs.cancel(run, by=who(by), reason=reason)

@@ -13,7 +13,13 @@ from contextvars import ContextVar
 import msgspec
 from msgspec import Raw
 
-from perdure.durable.callwork import ProgramPort, Recorded, check_name, recorded_now, step_now
+from perdure.durable.callwork import (
+    ProgramPort,
+    Recorded,
+    check_between_steps,
+    check_name,
+    recorded_now,
+)
 from perdure.durable.children import AgentTool
 from perdure.durable.driven import Driven
 from perdure.durable.waits import ended, suspend
@@ -64,8 +70,7 @@ async def run_agent(name: str, agent: Driven, task: str) -> str:
     recorded = recorded_now()
     if recorded is None or recorded.target:
         raise ConfigError("run_agent() is for programs; in a tool, invoke the agent as a tool")
-    if step_now.get():
-        raise ConfigError(f"agent {name!r} is asked for inside step {step_now.get()!r}")
+    check_between_steps(f"agent {name!r}")
     wait = recorded.work.waits.get((CHILD, name))
     if wait is not None and wait.end is not None:
         value = str(msgspec.json.decode(bytes(wait.end.value)))

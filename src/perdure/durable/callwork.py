@@ -179,6 +179,29 @@ def shown_step(name: str) -> str:
     return name.removeprefix(INVOKED).rpartition("/")[0] if name.startswith(INVOKED) else name
 
 
+def check_between_steps(what: str) -> None:
+    """Refuse a step or a wait inside a step.
+
+    Args:
+        what: What is asked for, in words.
+
+    Raises:
+        ConfigError: A step is being taken here, or a tool that was invoked runs, which is one.
+    """
+    inside = step_now.get()
+    if inside.startswith(INVOKED):
+        raise ConfigError(
+            f"{what} is asked for in tool {current_call().name!r}, which another tool invoked: it "
+            "is a step of that one, and takes no steps and no waits. Take them in the tool that "
+            "the model calls, or call the function there in place of invoke"
+        )
+    if inside:
+        raise ConfigError(
+            f"{what} is asked for inside step {inside!r}, and steps do not nest and do not wait: "
+            "put it before the step or behind it"
+        )
+
+
 def check_name(name: object, what: str) -> None:
     """Refuse what cannot name a step or a wait.
 
@@ -186,6 +209,13 @@ def check_name(name: object, what: str) -> None:
         ConfigError: It is empty, too long, not printable, or reserved.
     """
     if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME or not name.isprintable():
-        raise ConfigError(f"a {what} has a printable name of 1 to {MAX_NAME} characters")
+        raise ConfigError(
+            f"the name of {_article(what)} {what} has 1 to {MAX_NAME} printable characters, not "
+            f"{name!r}"
+        )
     if name.startswith(RESERVED):
         raise ConfigError(f"the name {name!r} is reserved; names do not begin with {RESERVED!r}")
+
+
+def _article(what: str) -> str:
+    return "an" if what[:1] in "aeiou" else "a"

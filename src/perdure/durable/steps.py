@@ -21,6 +21,7 @@ from perdure.durable.callwork import (
     ProgramPort,
     Recorded,
     around_step,
+    check_between_steps,
     check_name,
     recorded_now,
     step_now,
@@ -123,8 +124,7 @@ async def step(
     """
     planned = _Planned(name, work, effect, retries, timeout)
     planned.check()
-    if step_now.get():
-        raise ConfigError(f"step {name!r} is asked for inside step {step_now.get()!r}")
+    check_between_steps(f"step {name!r}")
     recorded = recorded_now()
     if recorded is None:
         return cast("T", msgspec.json.decode(json_text(await _tried(planned))))

@@ -11,6 +11,7 @@ from msgspec import Raw
 
 from perdure.clock import Clock, Ids
 from perdure.durable.addressing import NOBODY, Said, Target, addressed, check_texts, put
+from perdure.durable.below import check_is_here
 from perdure.durable.callwork import check_name
 from perdure.durable.cancelling import CANCELLED, cancel_children, cancel_run
 from perdure.durable.consuming import (
@@ -232,17 +233,19 @@ async def tell_signal(store: Store, target: Target, said: Said, name: str, value
         NoRun: There is no such run.
         RunFinished: It is over.
         AlreadyResolved: The signal came before, with another value.
+        WaitsBelow: Only sub-agents of the run wait for it, and no session is named.
         ToolError: The value is not JSON.
     """
     check_name(name, "signal")
-    session = (await addressed(store, target)).session
-    view = session.view()
+    at = await addressed(store, target)
+    session, view = at.session, at.view
     told = Signal(who=said.who, reason=said.reason, name=name, value=Raw(_json(value)))
     before = view.work.signals.get(name)
     if before is not None:
         if bytes(before.value) != bytes(told.value):
             raise AlreadyResolved(target.run_id, name, bytes(before.value).decode())
         return
+    await check_is_here(store, target, at, "signal", name)
     await put(store, target, session, told)
 
 
@@ -255,19 +258,21 @@ async def tell_send(
         NoRun: There is no such run.
         RunFinished: It is over.
         AlreadyResolved: The channel has a message of this key with another value.
+        WaitsBelow: Only sub-agents of the run receive from it, and no session is named.
         ConfigError: The channel or the key cannot be used.
         ToolError: The value is not JSON.
     """
     check_name(channel, "channel")
     check_name(key, "message")
-    session = (await addressed(store, target)).session
-    view = session.view()
+    at = await addressed(store, target)
+    session, view = at.session, at.view
     told = Sent(who=said.who, reason=said.reason, channel=channel, key=key, value=Raw(_json(value)))
     before = view.work.channels.get(channel, {}).get(key)
     if before is not None:
         if bytes(before.value) != bytes(told.value):
             raise AlreadyResolved(target.run_id, key, bytes(before.value).decode())
         return
+    await check_is_here(store, target, at, "channel", channel)
     await put(store, target, session, told)
 
 
@@ -330,7 +335,11 @@ async def tell_retry(store: Store, run_id: str, said: Said) -> None:
 
 
 async def tell_cancel(store: Store, run_id: str, said: Said, *, clock: Clock, ids: Ids) -> None:
-    """Stop a run for good. When it returns, nothing with an effect begins any more (LOG 3.5).
+    """Stop a run for good, by the store's own refusal of what would begin after it (LOG 3.5).
+
+    When it returns, no call begins any more whose tool has an effect, no `keyed` or `once` step and
+    no transaction. An `idempotent` step is written only when it ends: in a call that is under way,
+    one may begin until the driver has heard of the cancel and the call's grace is over.
 
     Where nobody drives the run, it is closed at once; else its driver closes it.
 

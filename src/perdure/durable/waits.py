@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Raw
 
 from perdure.clock import Clock, SystemClock
-from perdure.durable.callwork import Recorded, check_name, recorded_now, step_now
+from perdure.durable.callwork import Recorded, check_between_steps, check_name, recorded_now
 from perdure.durable.messages import Reply, Sent, Signal, Told, decode_told
 from perdure.durable.replies import AnswerType, Unfit
 from perdure.errors import ConfigError, Suspend
@@ -162,9 +162,9 @@ def waiting_now(name: str, kind: str) -> Recorded | None:
     Raises:
         ConfigError: The name cannot be used, the effect of the tool forbids a wait, or a step runs.
     """
-    check_name(name, kind)
-    if step_now.get():
-        raise ConfigError(f"step {step_now.get()!r} cannot wait; wait between steps")
+    word = "question" if kind == "interrupt" else kind
+    check_name(name, word)
+    check_between_steps(f"the {word} {name!r}")
     call = current_call()
     if call.effect not in WAITING:
         raise ConfigError(

@@ -80,6 +80,7 @@ PerdureError
 │   ├── AlreadyResolved              somebody said otherwise before
 │   ├── HaltTooYoung                 the call may still be running
 │   ├── WrongAnswer                  the answer is not of the type that was asked for
+│   ├── WaitsBelow                   only sub-agents of the run wait for what it is told
 │   └── LeaseExpired                 the driver is not sure of its lease, so it enters no tool
 ├── StateError                       a conversation's state refuses
 │   ├── InvalidState (ValueError)    what was stored is no state
@@ -205,6 +206,7 @@ from perdure.errors.runs import (
     RunFinished,
     RunMismatch,
     VoteRefused,
+    WaitsBelow,
     WrongAnswer,
 )
 from perdure.errors.state import (
@@ -336,6 +338,7 @@ __all__ = [
     "UnsupportedFormat",
     "UnsupportedStateVersion",
     "VoteRefused",
+    "WaitsBelow",
     "WireError",
     "WrongAnswer",
     "rejection",

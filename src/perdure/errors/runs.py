@@ -145,6 +145,29 @@ class WrongAnswer(RunError):
         super().__init__(run, f"the answer to call {call_id!r} of run {run!r} does not fit: {why}")
 
 
+class WaitsBelow(RunError):
+    """Only sub-agents of the run wait for the signal, or for a message of the channel.
+
+    Tell it to them, or to the run itself, by naming the session.
+
+    Attributes:
+        sessions: Those of the calls that wait for it.
+        root: The run's own.
+    """
+
+    def __init__(
+        self, run: str, kind: str, name: str, sessions: tuple[str, ...], root: str
+    ) -> None:
+        self.sessions = sessions
+        self.root = root
+        which = " or ".join(repr(session) for session in sessions)
+        super().__init__(
+            run,
+            f"run {run!r} does not wait for the {kind} {name!r} itself, a sub-agent of it does: "
+            f"give its session, {which}; or {root!r} if it is for the run",
+        )
+
+
 class LeaseExpired(RunError):
     """The driver is not sure of its lease any more, so it enters no tool (LOG 2.2)."""
 

@@ -49,7 +49,8 @@ class PendingCall(msgspec.Struct, frozen=True, kw_only=True):
     gate: Gate | None = None
     """Whose approval a held call waits for; None if any answer will do."""
     wait: Mapping[str, object] | None = None
-    """What its tool waits for, as JSON values; None if it does not."""
+    """What its tool waits for, as JSON values; None if it does not. docs/steps-and-waits.md lists
+    its members."""
     session: str = ""
     """The session that made it, where its answers go; empty without a record."""
     path: tuple[str, ...] = ()

@@ -1,9 +1,11 @@
 """Agents and programs with steps and waits, whose runs die in tests. Processes find them by name.
 
 `WHERE_WHAT` is one whose work stands in a tool of its own (`tool`), in one three levels of
-sub-agents deep (`deep`), in a program without a model (`program`), or in two agents that a program
-drives (`part`). What it does is two steps of an effect with a sleep between them, or a wait of a
-kind between two steps that act once. `together` is a saga that has some of each.
+sub-agents deep (`deep`), in a program without a model (`program`), in two agents that a program
+drives (`part`), in one three levels deep below a program (`below`), or in an agent that the tool of
+another calls, which a program drives (`asked`). What it does is two steps of an effect with a sleep
+between them, or a wait of a kind between two steps that act once. `together` is a saga that has
+some of each.
 """
 
 from __future__ import annotations
@@ -128,10 +130,11 @@ async def at_once() -> object:
 
 
 async def invoked() -> object:
-    """A wait between two calls of a tool that acts once."""
+    """A wait between two calls of a tool that acts once, and one that has no effect."""
     first = await invoke("act", {"what": 0})
     await sleep("night", 3600)
-    return [first.output, (await invoke("act", {"what": 1})).output]
+    seen = await invoke("look", {"what": 2})
+    return [first.output, seen.output, (await invoke("act", {"what": 1})).output]
 
 
 def work_of(what: str) -> Work:
@@ -149,7 +152,7 @@ def _worker(work: Work, name: str = "worker") -> Agent:
         """Work."""
         return await work()
 
-    tools: list[Tool] = [doing, acting("once", "act")]
+    tools: list[Tool] = [doing, acting("once", "act"), acting("none", "look")]
     return Agent(StrictModel([call("work"), "It is worked."]), name=name, tools=tools)
 
 
@@ -196,11 +199,44 @@ def in_part(what: str) -> Program[object]:
     return Program(program, name=f"parts-{what}")
 
 
+def _driving(agent: Agent, name: str) -> Program[object]:
+    """A program that has an agent do all there is to do."""
+
+    async def program() -> object:
+        return await run_agent("part", agent, "Work.")
+
+    return Program(program, name=name)
+
+
+def in_below(what: str) -> Program[object]:
+    """The work in a tool three levels of agents below a program."""
+    agent = _worker(work_of(what))
+    for level in (2, 1):
+        agent = _above(agent, level)
+    return _driving(agent, f"below-{what}")
+
+
+def in_asked(what: str) -> Program[object]:
+    """The work in an agent that the tool of another calls, which a program drives."""
+    worker = _worker(work_of(what))
+
+    @tool(name="ask", effect="idempotent")
+    async def asking() -> object:
+        """Ask an agent."""
+        return (await invoke("worker", {"task": "Work."})).output
+
+    tools: list[Tool] = [asking, worker.as_tool("worker", "Works.")]
+    asker = Agent(StrictModel([call("ask"), "It was asked."]), name="asker", tools=tools)
+    return _driving(asker, f"asked-{what}")
+
+
 WHERE: dict[str, Callable[[str], Agent | Program[object]]] = {
     "tool": in_tool,
     "deep": in_deep,
     "program": in_program,
     "part": in_part,
+    "below": in_below,
+    "asked": in_asked,
 }
 
 

@@ -243,6 +243,8 @@ class Chaos:
             faults=(*broken, *final.faults),
             nested=final.nested,
             waiting=final.waiting,
+            known=final.known,
+            answered=final.answered,
             rewrites=self._rewrites,
         )
         return judge(evidence, died=died, expected=expected, session=final.session)

@@ -11,12 +11,13 @@ import msgspec
 from perdure.durable import find_run
 from perdure.durable.sagas.rollback import OF_ROLLBACK
 from perdure.errors import NoRun
-from perdure.log import Filters, Reading, Store, read_lines
+from perdure.log import Call, Filters, Reading, Store, read_lines
 from perdure.log.context import item_of
 from perdure.log.entries import CustomEntry, ItemEntry
 from perdure.testing import chaos_sagas
 from perdure.testing.chaos_ledger import Line
 from perdure.testing.chaos_life import FIRED
+from perdure.testing.chaos_places import paths_in, place_of
 from perdure.testing.chaos_report import Firings, Trial
 from perdure.testing.chaos_waits import steps_in, waiting_in
 from perdure.wire import FunctionCallOutput
@@ -55,6 +56,8 @@ class Evidence:
         faults: What is wrong with the log itself.
         nested: The calls that tools made, which have no outputs.
         waiting: The calls that wait at the end.
+        known: The calls that the record has, whatever became of them.
+        answered: Those whose output somebody said. An agent below one is not entered again.
         rewrites: Something of the agent's may change what tools give.
         raced: Others went on with the run while its caller was told.
     """
@@ -67,6 +70,8 @@ class Evidence:
     faults: tuple[str, ...] = ()
     nested: frozenset[str] = frozenset()
     waiting: frozenset[str] = frozenset()
+    known: frozenset[str] = frozenset()
+    answered: frozenset[str] = frozenset()
     rewrites: bool = False
     raced: bool = False
 
@@ -161,13 +166,10 @@ def _raised(evidence: Evidence, call_id: str) -> bool:
 
 
 def _lost(evidence: Evidence, told: Sequence[Line]) -> Iterator[str]:
-    entered = {line.call_id for line in evidence.lines if line.phase == "entered"}
-    raised = {line.call_id for line in evidence.lines if line.phase == "raised"}
-    failed = {call_id for call_id in entered & raised if "step:" in call_id}
-    for call_id in sorted(
-        entered - evidence.final.keys() - evidence.nested - evidence.waiting - failed
-    ):
-        yield f"call {call_id!r} was entered and has no output"
+    entered = {line.call_id: line for line in evidence.lines if line.phase == "entered"}
+    for call_id in sorted(entered.keys() - evidence.final.keys()):
+        if not _needs_no_output(evidence, entered[call_id]):
+            yield f"call {call_id!r} was entered and has no output"
     for call_id, output in evidence.final.items():
         if call_id in entered and not _is_real(evidence, call_id, output):
             yield f"call {call_id!r} has an output that its tool did not give: {output!r}"
@@ -180,6 +182,19 @@ def _lost(evidence: Evidence, told: Sequence[Line]) -> Iterator[str]:
     for line in done[1:]:
         if line.output != done[0].output:
             yield f"the answer {done[0].output!r} was given; later it was {line.output!r}"
+
+
+def _needs_no_output(evidence: Evidence, line: Line) -> bool:
+    """Whether nothing is lost though a call or a step was entered and has no output.
+
+    A tool made the call; it waits; the step failed; it has no effect, so that a crash may leave
+    nothing of it; or somebody said what the call gave whose agent it is part of.
+    """
+    place = line.call_id
+    failed = "step:" in place and _raised(evidence, place)
+    unrecorded = line.effect == "none" and place not in evidence.known
+    left = any(place.startswith(f"{above}/") for above in evidence.answered)
+    return failed or unrecorded or left or place in evidence.nested | evidence.waiting
 
 
 def _is_real(evidence: Evidence, call_id: str, output: str) -> bool:
@@ -208,6 +223,10 @@ class Record:
     """The calls that tools made, likewise."""
     waiting: frozenset[str] = frozenset()
     """The calls that wait, likewise."""
+    known: frozenset[str] = frozenset()
+    """All of its calls, likewise."""
+    answered: frozenset[str] = frozenset()
+    """Those whose output somebody said, likewise."""
 
 
 async def read_record(store: Store, run: str) -> Record:
@@ -218,31 +237,43 @@ async def read_record(store: Store, run: str) -> Record:
         return Record("", {})
     outputs: dict[str, str] = {}
     faults: list[str] = []
-    paths: dict[str, tuple[str, ...]] = {root: ()}
     readings: dict[str, Reading] = {}
     for listed in (await store.list(Filters(root=root), limit=1000)).sessions:
         stored = await store.read(listed.id)
         readings[listed.id] = read_lines(stored.header, stored.lines)
+    paths = paths_in({name: reading.session.header for name, reading in readings.items()})
     for name, reading in readings.items():
-        header = reading.session.header
-        if name != root:
-            paths[name] = (*paths.get(header.parent_session, ()), header.spawned_by)
         faults += [f"the log of {name} is broken: {fault.reason}" for fault in reading.faults]
         for call_id, output in _outputs(reading):
-            outputs.setdefault("/".join((*paths.get(name, ()), call_id)), output)
-        for place, output in steps_in(reading, paths.get(name, ())):
+            outputs.setdefault(place_of(paths[name], call_id), output)
+        for place, output in steps_in(reading, paths[name]):
             outputs.setdefault(place, output)
     waiting = (
-        place
-        for name, reading in readings.items()
-        for place in waiting_in(reading, paths.get(name, ()))
+        place for name, reading in readings.items() for place in waiting_in(reading, paths[name])
     )
     nested = (
-        "/".join((*paths.get(name, ()), call_id))
+        place_of(paths[name], call_id)
         for name, reading in readings.items()
         for call_id in _nested(reading)
     )
-    return Record(root, outputs, tuple(faults), frozenset(nested), frozenset(waiting))
+    calls = {
+        place_of(paths[name], call.call_id): call
+        for name, reading in readings.items()
+        for call in reading.session.view().calls
+    }
+    return Record(
+        session=root,
+        outputs=outputs,
+        faults=tuple(faults),
+        nested=frozenset(nested),
+        waiting=frozenset(waiting),
+        known=frozenset(calls),
+        answered=frozenset(place for place, call in calls.items() if _was_answered(call)),
+    )
+
+
+def _was_answered(call: Call) -> bool:
+    return any(one.verdict == "answer" and one.by == "human" for one in call.decisions)
 
 
 def _nested(reading: Reading) -> Iterator[str]:

@@ -7,7 +7,6 @@ never ran. So it goes on until the run ends, or stays where it is.
 
 from __future__ import annotations
 
-import contextvars
 import dataclasses
 import functools
 import inspect
@@ -17,7 +16,7 @@ from typing import TypeAlias, cast
 import msgspec
 
 from perdure.agent import Agent
-from perdure.durable import Undone
+from perdure.durable import Undone, read_run
 from perdure.durable.agents import agent_tool
 from perdure.durable.callwork import INVOKED, around_step
 from perdure.durable.children import AgentTool
@@ -30,6 +29,7 @@ from perdure.prompts import Input
 from perdure.result import RunResult
 from perdure.runs import Runs
 from perdure.testing.chaos_ledger import EffectLedger, Line, lease_line
+from perdure.testing.chaos_places import below, path_here, path_to, place_of, step_keys
 from perdure.testing.chaos_store import Faults, faulted
 from perdure.testing.chaos_votes import chaos_keys, vote, without_keys
 from perdure.testing.chaos_waits import (
@@ -39,7 +39,6 @@ from perdure.testing.chaos_waits import (
     clock_of,
     halted_steps,
     jump,
-    place_of,
     tell_waits,
     waits_in_words,
     watching_steps,
@@ -185,9 +184,10 @@ async def _answer_all(runs: Runs, store: Store, life: Life, clock: ChaosClock) -
     for undone in state.report.unknown if state.report is not None else ():
         try:
             if undone.step:
-                await _undo_by_hand(runs, life, undone)
+                await _undo_by_hand(runs, store, life, undone)
             else:
-                await _resolve(runs, life, undone.call_id, undone.session, undone.path)
+                path = await path_to(store, undone.session)
+                await _resolve(runs, life, undone.call_id, undone.session, path)
             answered = True
         except RunError:
             continue
@@ -200,8 +200,9 @@ async def _answer(runs: Runs, store: Store, life: Life, call: PendingCall) -> bo
         case "suspended":
             return await tell_waits(runs, life.run, call, life.answers, life.ledger)
         case "aborted" | "unknown" if steps := await halted_steps(store, call):
+            path = await path_to(store, call.session)
             for step in steps:
-                await _resolve_step(runs, life, call, step)
+                await _resolve_step(runs, life, call, step, path)
         case "unknown" if not name:  # a program in which too many processes died
             await runs.retry(life.run, by="chaos")
         case "held" if call.gate is not None:
@@ -209,16 +210,18 @@ async def _answer(runs: Runs, store: Store, life: Life, call: PendingCall) -> bo
         case "held":
             await runs.approve(life.run, name, session=call.session, by="chaos")
         case "aborted" | "unknown" if call.effect != "transactional":  # it knows by itself
-            await _resolve(runs, life, name, call.session, call.path)
+            await _resolve(runs, life, name, call.session, await path_to(store, call.session))
         case _:
             return False
     return True
 
 
-async def _resolve_step(runs: Runs, life: Life, call: PendingCall, step: str) -> None:
+async def _resolve_step(
+    runs: Runs, life: Life, call: PendingCall, step: str, path: Sequence[str]
+) -> None:
     """Say what really came of a step."""
     name, session = call.call.call_id, call.session
-    fired, value = _what_happened_in(life.ledger.lines(life.run), call, step)
+    fired, value = _what_happened_in(life.ledger.lines(life.run), call, step, path)
     if fired:
         await runs.resolve(life.run, name, session=session, step=step, value=value, by="chaos")
         return
@@ -227,18 +230,20 @@ async def _resolve_step(runs: Runs, life: Life, call: PendingCall, step: str) ->
     )
 
 
-def _what_happened_in(lines: tuple[Line, ...], call: PendingCall, step: str) -> tuple[bool, object]:
+def _what_happened_in(
+    lines: tuple[Line, ...], call: PendingCall, step: str, path: Sequence[str]
+) -> tuple[bool, object]:
     """Whether a step was taken, and what it gave. That of a nested call is its tool's."""
     if step.startswith(INVOKED):
-        made = [line.call_id for line in lines if line.key.endswith(f"/{step}")]
+        made = [line.call_id for line in lines if line.key == f"{call.idempotency_key}/{step}"]
         return what_happened(lines, made[-1]) if made else (False, None)
     unknown = msgspec.json.encode(FIRED).decode()
-    place = place_of(call.path, call.call.call_id, step)
+    place = place_of(path, call.call.call_id, step)
     fired, output = what_happened(lines, place, unknown)
     return fired, msgspec.json.decode(output)
 
 
-async def _undo_by_hand(runs: Runs, life: Life, undone: Undone) -> None:
+async def _undo_by_hand(runs: Runs, store: Store, life: Life, undone: Undone) -> None:
     """Undo what a call that a tool made may have done, and say so."""
     await runs.resolve(
         life.run,
@@ -248,15 +253,16 @@ async def _undo_by_hand(runs: Runs, life: Life, undone: Undone) -> None:
         compensated=True,
         by="chaos",
     )
+    keys = step_keys(await read_run(store, undone.session), undone.call_id, undone.step)
     for line in life.ledger.lines(life.run):
-        if line.phase == "entered" and line.key.endswith(f"/{undone.step}"):
+        if line.phase == "entered" and line.key in keys:
             life.ledger.write(msgspec.structs.replace(line, phase="undoing", life=life.number))
             life.ledger.write(msgspec.structs.replace(line, phase="undone", life=life.number))
 
 
 async def _resolve(runs: Runs, life: Life, call_id: str, session: str, path: Sequence[str]) -> None:
     """Say what really came of a call."""
-    place = "/".join((*path, call_id))
+    place = place_of(path, call_id)
     lines = [line for line in life.ledger.lines(life.run) if line.call_id == place]
     fired, output = what_happened(tuple(lines), place)
     if life.saga and lines and lines[-1].phase == "raised":
@@ -278,12 +284,6 @@ def what_happened(lines: tuple[Line, ...], call_id: str, unknown: str = FIRED) -
 
 
 # --- watching tools ------------------------------------------------------------------------------
-
-
-_path: contextvars.ContextVar[tuple[str, ...]] = contextvars.ContextVar(
-    "perdure_chaos_path", default=()
-)
-"""The calls of the sub-agents around the tool that runs."""
 
 
 def watched(agent: Agent[object], life: Life) -> Agent[object]:
@@ -310,11 +310,8 @@ class _WatchedAgent(AgentTool):
     """A sub-agent, whose tools are watched. It has no effect of its own."""
 
     async def execute(self, call: Call) -> ToolResult:
-        token = _path.set((*_path.get(), call.id))
-        try:
+        with below(call.id):
             return await super().execute(call)
-        finally:
-            _path.reset(token)
 
 
 def _watched_part(agent: Driven, *, life: Life) -> AgentTool:
@@ -337,7 +334,7 @@ def _watched_tool(tool: Tool, life: Life) -> Tool:
             life=life.number,
             tool=call.name,
             effect=call.effect,
-            call_id="/".join((*_path.get(), call.id)),
+            call_id=place_of(path_here(), call.id),
             key=call.idempotency_key,
             vouched=reconciler_of(tool) is not None,
             undoable=compensator_of(tool) is not None,

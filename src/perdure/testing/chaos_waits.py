@@ -27,6 +27,7 @@ from perdure.log.work import CHILD, named_waits
 from perdure.loop import PendingCall
 from perdure.runs import Runs
 from perdure.testing.chaos_ledger import EffectLedger, Line
+from perdure.testing.chaos_places import path_here, place_of
 from perdure.testing.chaos_store import Faults
 from perdure.tools import Effect, current_call
 from perdure.tools.result import json_text
@@ -193,22 +194,14 @@ async def halted_steps(store: Store, call: PendingCall) -> list[str]:
     return found.work.halted_steps if found is not None else []
 
 
-def place_of(path: Sequence[str], call_id: str, step: str) -> str:
-    """By what a step is known: the calls that lead to it, its call unless it is a program's."""
-    return "/".join((*path, *((call_id,) if call_id else ()), f"step:{step}"))
-
-
 def watching_steps(
     run: str, life: int, ledger: EffectLedger, faults: Faults
 ) -> Callable[[str, Effect, Callable[[], Awaitable[object]]], Awaitable[object]]:
     """Stands around the work of each step, and writes down what really happens."""
 
     async def watch(name: str, effect: Effect, work: Callable[[], Awaitable[object]]) -> object:
-        recorded = recorded_now()
-        if recorded is None or name.startswith(INVOKED):  # its tool is watched
+        if recorded_now() is None or name.startswith(INVOKED):  # its tool is watched
             return await work()
-        header = recorded.recording.session.header
-        path = header.run.id.split(">")[1:] if header.run is not None else ()
         call = current_call()
         line = Line(
             run=run,
@@ -216,7 +209,7 @@ def watching_steps(
             life=life,
             tool=f"{call.name}: {name}",
             effect=effect,
-            call_id=place_of(path, call.id, name),
+            call_id=place_of(path_here(), call.id, name),
             key=step_key(),
         )
 
@@ -252,4 +245,4 @@ def waiting_in(reading: Reading, path: Sequence[str]) -> Iterator[str]:
     """The calls that the record leaves waiting, by their places."""
     for call in reading.session.view().calls.open.values():
         if call.suspended:
-            yield "/".join((*path, call.call_id))
+            yield place_of(path, call.call_id)

@@ -127,13 +127,15 @@ if TYPE_CHECKING:
     from perdure.programs import (
         Program as Program,
     )
+    from perdure.recovery import (
+        recover as recover,
+        recovering as recovering,
+    )
     from perdure.result import (
         RunResult as RunResult,
     )
     from perdure.runs import (
         Runs as Runs,
-        recover as recover,
-        recovering as recovering,
     )
     from perdure.session import (
         Delivered as Delivered,
@@ -262,8 +264,8 @@ _HOMES = {
     "parallel": "perdure.durable",
     "race": "perdure.durable",
     "receive": "perdure.durable",
-    "recover": "perdure.runs",
-    "recovering": "perdure.runs",
+    "recover": "perdure.recovery",
+    "recovering": "perdure.recovery",
     "refuse": "perdure.loop",
     "replay_model": "perdure.durable",
     "run_agent": "perdure.durable",

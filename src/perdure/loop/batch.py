@@ -22,7 +22,15 @@ from perdure.loop.events import ToolDispatch, ToolUpdate
 from perdure.loop.middleware import ToolCallInfo
 from perdure.loop.outcomes import as_known, judge, take_failure, take_outcome
 from perdure.loop.pending import PendingCall, PendingReason
-from perdure.loop.slots import Slot, knows_nothing, not_known, pending_of, tell_end
+from perdure.loop.slots import (
+    Slot,
+    is_guess,
+    knows_nothing,
+    not_known,
+    pending_of,
+    tell_doubt,
+    tell_end,
+)
 from perdure.loop.state import Drive, keep
 from perdure.tools import (
     Batch,
@@ -254,11 +262,8 @@ class _Hooks(BatchHooks):
         take_outcome(self._drive, slot, outcome, stopped=self._is_stopped())
         if self._drive.config.on_failure == "trip":
             take_failure(slot, outcome)
-        if slot.result is not None and not slot.entered and knows_nothing(self._drive, slot):
-            slot.result, slot.decision = None, None
-            self._drive.why[job.call_id] = pending_of(slot, "aborted")
-            slot.error = not_known(slot, slot.error)
-            self._fail(slot.error)
+        if slot.result is not None and not slot.entered:
+            self._answered(slot)
         with self._failing():
             try:
                 if self._failure is None or slot.result is not None:
@@ -275,6 +280,19 @@ class _Hooks(BatchHooks):
         sink = self._drive.config.on_late
         if sink is not None and outcome.result is not None:
             sink(job.call_id, outcome.result)
+
+    def _answered(self, slot: Slot) -> None:
+        """Judge an answer without the tool: a guess, if the call may have run (DESIGN 8)."""
+        if is_guess(self._drive, slot):
+            tell_doubt(slot)
+        elif knows_nothing(self._drive, slot):
+            slot.result, slot.decision = None, None
+            self._drive.why[slot.call.call_id] = pending_of(slot, "aborted")
+            guard = self._failure if isinstance(self._failure, Guard) else None
+            slot.error = not_known(slot, guard or slot.error)
+            if guard is not None:  # a run that it stopped would be over, or be driven for ever
+                self._failure = None
+            self._fail(slot.error)
 
     def _trips(self, slot: Slot) -> bool:
         """Whether a call ends the drive because it failed. One that a stop cut does not."""

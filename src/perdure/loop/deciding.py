@@ -9,7 +9,14 @@ from perdure.errors import InvalidArguments, ToolError
 from perdure.loop.decisions import ToolDecision
 from perdure.loop.events import ToolStart
 from perdure.loop.gates import Asked, gated
-from perdure.loop.slots import Slot, knows_nothing, not_known, tell_end
+from perdure.loop.slots import (
+    Slot,
+    is_guess,
+    knows_nothing,
+    not_known,
+    tell_doubt,
+    tell_end,
+)
 from perdure.loop.state import Drive
 from perdure.tools import approval_of, check_arguments, effect_of, error_result, parse_arguments
 
@@ -46,6 +53,12 @@ async def decide(
         _gate(drive, slot)
     if slot.held and on_hold is not None:
         refusal = await _decide_now(slot, on_hold)
+    if slot.rejected:
+        refusal = ToolError((slot.decision.reason if slot.decision else "") or CALL_REJECTED)
+    if refusal is not None:
+        slot.result, slot.error = error_result(refusal), refusal
+        if is_guess(drive, slot):
+            tell_doubt(slot)
     slot.started = True
     await drive.delivery.deliver(
         ToolStart(
@@ -58,12 +71,7 @@ async def decide(
             parent=slot.info.parent,
         )
     )
-    if slot.rejected:
-        refusal = ToolError((slot.decision.reason if slot.decision else "") or CALL_REJECTED)
-    if refusal is not None:
-        slot.result, slot.error = error_result(refusal), refusal
-        await tell_end(drive, slot)
-    elif slot.held:
+    if refusal is not None or slot.held:
         await tell_end(drive, slot)
 
 

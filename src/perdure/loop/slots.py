@@ -7,14 +7,16 @@ from collections.abc import Mapping
 
 import msgspec
 
-from perdure.errors import NotEntered
+from perdure.errors import NotEntered, OutcomeUnknown
+from perdure.loop.answers import CHECK_FIRST
 from perdure.loop.decisions import ToolDecision
 from perdure.loop.events import ToolEnd
 from perdure.loop.middleware import ToolCallInfo
 from perdure.loop.pending import PendingCall, PendingReason
 from perdure.loop.state import Drive
 from perdure.tools import Effect, ToolResult
-from perdure.wire import FunctionCall, FunctionCallOutput, function_call_output
+from perdure.wire import FunctionCall, FunctionCallOutput, function_call_output, text_of
+from perdure.wire.outputs import ERROR
 
 
 @dataclasses.dataclass(slots=True, kw_only=True, eq=False)
@@ -142,6 +144,29 @@ def knows_nothing(drive: Drive, slot: Slot) -> bool:
     before = slot.before
     runs_again = before is not None and before.effect in ("idempotent", "keyed")
     return runs_again and slot.was_dispatched and drive.config.on_unknown == "halt"
+
+
+def is_guess(drive: Drive, slot: Slot) -> bool:
+    """Whether a call that is answered without its tool may have run, and the model is told so.
+
+    Where nobody is told, `knows_nothing` says so.
+    """
+    before = slot.before
+    acts = before is not None and before.effect != "none"
+    return acts and slot.was_dispatched and drive.config.on_unknown == "tell"
+
+
+def tell_doubt(slot: Slot) -> None:
+    """Put into words that a call which was answered without its tool may have run (LOG 5.10).
+
+    It is no rejection, whoever answered: a call with a dispatch ends by its output (LOG 5.3).
+    """
+    said = text_of(slot.result.output) if slot.result is not None else ""
+    why = f": {said.removeprefix(ERROR)}" if said else ""
+    told = f"this call may have run before, and was not run again{why}"
+    slot.result = ToolResult(f"{ERROR}{told.rstrip('.')}. {CHECK_FIRST}")
+    slot.error = slot.error or OutcomeUnknown(told)
+    slot.decision, slot.doubted = None, True
 
 
 def not_known(slot: Slot, answer: BaseException | None) -> NotEntered:

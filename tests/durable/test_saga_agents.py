@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from perdure import Agent, RunFailed, Runs, ToolError, recover, tool
+from perdure.cli.runs_seen import look_at
 from perdure.errors import LogError
 from perdure.log import AnyEntry, Appended, Fence, Filters, Store, Summary, read_lines
 from perdure.loop import invoke
@@ -113,6 +114,12 @@ async def test_a_call_of_a_sub_agent_of_which_nobody_knows_is_resolved_in_its_se
     (unknown,) = report(result).unknown
     assert (result.status, unknown.tool, len(unknown.path)) == ("halted", "slow", 2)
     runs = Runs(store)
+    for (one,) in (result.pending, (await runs.get(RUN)).pending):
+        assert (one.call.name, one.session, one.path) == ("slow", unknown.session, unknown.path)
+        assert (one.call.call_id, one.may_have_run) == (unknown.call_id, True)
+    (seen,) = (await look_at(store, RUN)).waiting
+    assert (seen.call.call.name, seen.call.path) == ("slow", unknown.path)
+    assert seen.why == "the rollback stops at it: it may have run, and must not be run again"
     await runs.resolve(RUN, unknown.call_id, session=unknown.session, output="it did")
     (recovered,) = await recover(agent, store=store)
     assert recovered.status == "rolled_back"

@@ -24,7 +24,7 @@ from perdure.durable.messages import (
     Vote,
     decode_told,
 )
-from perdure.durable.state import children_of, program_pending
+from perdure.durable.state import children_of, halt_of, halted_pending, program_pending
 from perdure.errors import NoSession
 from perdure.log import Call, Session, Store
 from perdure.log.approvals import HeldGate
@@ -108,12 +108,19 @@ async def look_at(store: Store, run_id: str) -> Seen:
         ]
     )
     sessions = {session.id: session for _, session in tree}
-    pending = tuple(_pending(root, sessions))
+    halt = halt_of(root.session.view())
+    stands = sessions.get(halt.session or root.session.id) if halt is not None else None
+    halted = halted_pending(halt, stands, ToolSet()) if halt and stands else ()
+    pending = halted or tuple(_pending(root, sessions))
     replied = frozenset(one.told.begin for one in inbox if isinstance(one.told, Reply))
     waiting = tuple(
         _waiting(run_id, one, sessions[one.session], root=root.session.id, replied=replied)
         for one in pending
     )
+    if halt is not None and halted:
+        waiting = tuple(
+            one._replace(why=f"the rollback stops at it: {halt.why}") for one in waiting
+        )
     told = tuple(_with_told(one, inbox) for one in waiting)
     spend = await tree_spend(store, root.session)
     return Seen(state_of(root.session, pending, spend=spend), tuple(tree), told, inbox)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -175,8 +176,50 @@ def cause_of(view: View) -> str:
 
 
 async def waiting_calls(store: Store, session: Session, tools: ToolSet) -> tuple[PendingCall, ...]:
-    """The calls without an output, those of sub-agents with the path that leads to them."""
+    """The calls without an output, those of sub-agents with the path that leads to them.
+
+    Of a rollback that halted, the call at which it stands, wherever that is: nobody has to do
+    anything about the others.
+    """
+    halt = halt_of(session.view())
+    if halt is not None:
+        if halt.session not in ("", session.id):
+            stands, tools = await read_run(store, halt.session), ToolSet()
+        else:
+            stands = session
+        found = halted_pending(halt, stands, tools)
+        if found:
+            return found
     return await _waiting(store, session, tools, ())
+
+
+class Halt(NamedTuple):
+    """Where a rollback stands that halted."""
+
+    session: str
+    call_id: str
+    path: tuple[str, ...]
+    why: str
+
+
+def halt_of(view: View) -> Halt | None:
+    """Where the rollback of a root halted; None if it did not."""
+    halted, report = view.saga.halted, view.saga.report
+    if halted is None or view.closed is not None:
+        return None
+    unknown = report.unknown if report is not None else ()
+    stands = halted.session, halted.call_id
+    path = next((one.path for one in unknown if (one.session, one.call_id) == stands), ())
+    return Halt(halted.session, halted.call_id, path, halted.cause)
+
+
+def halted_pending(halt: Halt, session: Session, tools: ToolSet) -> tuple[PendingCall, ...]:
+    """The call at which a rollback stands, in its session; nothing if it has an output."""
+    return tuple(
+        msgspec.structs.replace(one, path=halt.path)
+        for one in pending_of(session.view(), session, tools)
+        if one.call.call_id == halt.call_id
+    )
 
 
 async def _waiting(

@@ -39,6 +39,9 @@ NO_TOOL = "its tool is gone"
 NO_WORD = "it may have run, and was answered without a word of its tool or on what it did"
 NOT_KNOWN_YET = "it may have run, and is run again to learn what it gave"
 
+_MUST_NOT = {"not run again: replay unknown": "it may have run, and must not be run again"}
+"""Words of the record that a report says in others."""
+
 KEY = "compensate"
 """What the idempotency key of a compensation ends with, behind that of the call."""
 
@@ -180,7 +183,7 @@ def _undone_by(tool: Tool | None) -> tuple[Verdict, str]:
 def _judge_unknown(view: View, call: Call, tool: Tool | None) -> tuple[Verdict, str]:
     again = run_again(call, tool)
     if again.output is not None:
-        return "unknown", NO_TOOL if tool is None else again.reason
+        return "unknown", NO_TOOL if tool is None else _MUST_NOT.get(again.reason, again.reason)
     steps = view.work.of(call.entry).steps.items()
     cut = any(name.startswith(INVOKED) and step.is_open for name, step in steps)
     if (tool is None or compensator_of(tool) is None) and not cut:

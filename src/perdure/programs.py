@@ -32,6 +32,7 @@ from perdure.loop import (
 from perdure.loop.account import NOTHING, Account, Spent
 from perdure.loop.config import NO_LIMITS
 from perdure.result import RunResult, Status
+from perdure.seconds import check_seconds
 from perdure.tools import KeySource, ToolSet
 from perdure.tools.records import type_hints
 from perdure.tools.result import json_text
@@ -73,7 +74,8 @@ class Program(Generic[T]):
         max_stall: Seconds for which something may block the event loop.
 
     Raises:
-        ConfigError: The function is not async, takes more than one argument, or has no name.
+        ConfigError: The function is not async, takes more than one argument, or has no name; or a
+            time is no number of seconds.
     """
 
     function: Function[T] = dataclasses.field(kw_only=False)
@@ -93,6 +95,9 @@ class Program(Generic[T]):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", _checked(self.name) or _name_of(self.function))
+        for name in ("grace", "wind_down", "lease", "max_stall"):
+            seconds: object = getattr(self, name)
+            check_seconds(f"Program({name}=...)", seconds, zero=name in ("grace", "wind_down"))
         object.__setattr__(self, "_takes", _takes(self.function, self.name))
         object.__setattr__(self, "_has_default", _has_default(self.function))
 

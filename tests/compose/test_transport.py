@@ -18,7 +18,8 @@ from perdure.compose import AnyTool, RunSignal, ToolResultEvent, mark_mcp, trans
 from perdure.errors import Aborted, ConfigError, ModelError, ModelTimeout, RateLimited
 from perdure.loop import Items, ModelRequest, Retry
 from perdure.models import OpenResponses
-from perdure.models.http.client import HttpRequest, HttpResponse, Timeouts
+from perdure.models.http.client import HttpRequest, HttpResponse
+from perdure.models.http.timeouts import Timeouts
 from perdure.models.openrouter import OpenRouter
 from perdure.testing import LoopbackServer, ScriptedModel, call, turn
 from perdure.wire import Request, StreamEvent, user

@@ -20,6 +20,7 @@ from perdure.durable.driven import Driven
 from perdure.durable.driver import Driving
 from perdure.errors import ConfigError, NoSession, PerdureError, RunBusy
 from perdure.log import Filters, Header, Listed, Store
+from perdure.seconds import check_seconds
 
 logger = logging.getLogger(__name__)
 
@@ -124,8 +125,7 @@ class Recovering:
         recovery: Recovery | None = None,
         programs: Sequence[Driven] = (),
     ) -> None:
-        if not every > 0:
-            raise ConfigError(f"every must be a positive number of seconds, got {every!r}")
+        check_seconds("every", every)
         self._every = every
         self._looking = _Looking(_by_name(agents, programs), store, recovery or Recovery())
         self._task: asyncio.Task[None] | None = None

@@ -8,7 +8,7 @@ of a fork is history there, and opens nothing (LOG 5.8).
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, cast
+from typing import Protocol, cast
 
 from perdure.ballots import Outcome, Subject, Vote
 from perdure.log.calls import Call, CallsFold
@@ -22,10 +22,6 @@ from perdure.log.entries import (
 )
 from perdure.loop.gates import Standing
 from perdure.tools import Gate
-
-if TYPE_CHECKING:
-    from perdure.log.path import View
-    from perdure.log.session import Session
 
 
 @dataclasses.dataclass(slots=True, eq=False, kw_only=True)
@@ -114,16 +110,22 @@ class ApprovalsFold:
         return min((due for due in dues if due is not None), default=None)
 
 
-def standing_of(view: View, session: Session, call_id: str) -> Standing | None:
-    """How the last gate of a call stands; None if it never had one.
+class Places(Protocol):
+    """Where the entries of a session stand, on all its branches."""
+
+    def __contains__(self, entry: str, /) -> bool: ...
+    def place(self, entry: str) -> int: ...
+
+
+def standing_of(call: Call | None, approvals: ApprovalsFold, places: Places) -> Standing | None:
+    """How the last gate of an open call stands; None if it never had one.
 
     Args:
-        view: The path.
-        session: Its session, whose other branches may have used an approval.
-        call_id: The call.
+        call: The call.
+        approvals: The gates of its path.
+        places: Its session, whose other branches may have used an approval.
     """
-    call = view.calls.open.get(call_id)
-    gate = view.approvals.of(call.entry) if call is not None else None
+    gate = approvals.of(call.entry) if call is not None else None
     if call is None or gate is None:
         return None
     tally = gate.tally
@@ -133,17 +135,16 @@ def standing_of(view: View, session: Session, call_id: str) -> Standing | None:
         outcome=gate.outcome,
         tally=tally.id if tally is not None else "",
         approved_by=tally.approved_by if tally is not None else (),
-        used=used or (tally is not None and _used_elsewhere(session, call, tally)),
+        used=used or (tally is not None and _used_elsewhere(places, call, tally)),
     )
 
 
-def _used_elsewhere(session: Session, call: Call, tally: TallyEntry) -> bool:
+def _used_elsewhere(places: Places, call: Call, tally: TallyEntry) -> bool:
     """Whether another branch dispatched a call after its tally stood."""
-    if tally.id not in session:
+    if tally.id not in places:
         return False
-    since = session.place(tally.id)
-    places = [session.place(one.id) for one in call.elsewhere if one.id in session]
-    return any(place > since for place in places)
+    since = places.place(tally.id)
+    return any(places.place(one.id) > since for one in call.elsewhere if one.id in places)
 
 
 def subject_of(session: str, call: Call, gate: HeldGate) -> Subject:

@@ -164,7 +164,8 @@ class Recording:
 
     def standing(self, call_id: str) -> Standing | None:
         """What the record says of the last gate of a call; the `gates` of a loop's config."""
-        return standing_of(self.view, self.session, call_id)
+        view = self.view
+        return standing_of(view.calls.open.get(call_id), view.approvals, self.session)
 
     def replay(self, tools: ToolSet, on_unknown: OnUnknown = "tell") -> tuple[Answer, ...]:
         """What the record and the tools' effects answer to pending calls."""

@@ -8,10 +8,12 @@ loop's back (DESIGN 5).
 from __future__ import annotations
 
 import dataclasses
+import math
 import random
 from collections.abc import Callable
 from typing import cast
 
+from perdure.counts import check_count
 from perdure.errors import (
     ModelError,
     Overloaded,
@@ -23,6 +25,7 @@ from perdure.errors import (
     Truncated,
 )
 from perdure.loop.model import ModelRequest
+from perdure.seconds import check_seconds
 
 BASE_DELAY = 0.5
 """Seconds, before jitter, that the first retry waits; each further one waits twice as long."""
@@ -42,7 +45,12 @@ sends the same again."""
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """The policy for model calls that fail before their answer begins."""
+    """The policy for model calls that fail before their answer begins.
+
+    Raises:
+        ConfigError: `max_attempts` is no whole number of at least 1, or `max_retry_after` no
+            number of seconds.
+    """
 
     max_attempts: int = 1
     """The first one counts; 1 means no retry."""
@@ -54,6 +62,11 @@ class Retry:
     max_retry_after: float = MAX_RETRY_AFTER
     random: Callable[[], float] = random.random
     """A number from 0 to 1, for the jitter."""
+
+    def __post_init__(self) -> None:
+        check_count("Retry(max_attempts=...)", self.max_attempts)
+        if self.max_retry_after != math.inf:  # whatever a server asks for
+            check_seconds("Retry(max_retry_after=...)", self.max_retry_after, zero=True)
 
     def allows(self, attempt: int, error: Exception) -> bool:
         """Whether the attempt after `attempt` may be made."""

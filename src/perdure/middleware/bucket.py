@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from perdure.clock import Clock, SystemClock
-from perdure.errors import ConfigError
+from perdure.counts import check_rate
+from perdure.seconds import check_seconds
 
 
 class Bucket:
@@ -19,7 +22,7 @@ class Bucket:
         clock: Where the time comes from.
 
     Raises:
-        ConfigError: `count` is not positive.
+        ConfigError: `count`, or `burst`, is no positive number, or `per` is no number.
     """
 
     __slots__ = ("_clock", "_seconds", "_size", "_tokens", "_when")
@@ -27,8 +30,12 @@ class Bucket:
     def __init__(
         self, count: float, *, per: float, burst: float | None, clock: Clock | None
     ) -> None:
-        if count <= 0:
-            raise ConfigError(f"a rate must be positive, got {count!r}")
+        check_rate("a rate", count)
+        if burst is not None:
+            check_rate("a burst", burst)
+        unlimited = isinstance(cast("object", per), int | float) and per <= 0
+        if not unlimited:
+            check_seconds("the time of a rate", per)
         self._seconds = per / count  # for one token
         self._size = max(1.0, count if burst is None else burst)
         self._clock: Clock = clock or SystemClock()

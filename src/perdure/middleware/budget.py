@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import cast
 
 from perdure.clock import Clock
+from perdure.counts import check_count
 from perdure.errors import ConfigError
 from perdure.loop import Limits
 from perdure.loop.account import Account, PriceOf, Spent
@@ -62,8 +63,8 @@ class Budget:
     def __post_init__(self) -> None:
         for name in ("tokens", "turns", "output"):
             count: object = getattr(self, name)
-            if count is not None and not (_is_whole(count) and cast("int", count) > 0):
-                raise ConfigError(f"Budget({name}=...) is a positive whole number, got {count!r}")
+            if count is not None:
+                check_count(f"Budget({name}=...)", count)
         if self.seconds is not None:
             check_seconds("Budget(seconds=...)", self.seconds)
         object.__setattr__(self, "cost", _money(self.cost))
@@ -134,10 +135,6 @@ class Budget:
             return prices(model, usage, dt.datetime.fromtimestamp(clock.wall() / 1e9, dt.UTC))
 
         return price
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _money(given: object) -> Decimal | None:

@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from perdure.counts import check_count
 from perdure.middleware.doom_fingerprint import fingerprint
 
 Action = Literal["observe", "steer", "escalate", "block", "stop"]
@@ -41,6 +42,12 @@ class Ladder(msgspec.Struct, frozen=True, kw_only=True):
     escalate: int | None = None
     block: int | None = 3
     stop: int | None = 6
+
+    def __post_init__(self) -> None:
+        for action in ACTIONS:
+            least: object = getattr(self, action)
+            if least is not None:
+                check_count(f"Ladder({action}=...)", least)
 
     def action(self, streak: int, *, without: tuple[Action, ...] = ()) -> Action | None:
         """What is due at a streak; None if nothing is."""

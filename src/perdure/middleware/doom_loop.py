@@ -14,6 +14,7 @@ from typing import NamedTuple, cast
 
 import msgspec
 
+from perdure.counts import check_count
 from perdure.errors import DecodeError, LoopDetected, NotIJson
 from perdure.loop import (
     Hidden,
@@ -104,6 +105,9 @@ class Escalation:
     model: str = ""
     tool: str = ""
     budget: int = 2
+
+    def __post_init__(self) -> None:
+        check_count("Escalation(budget=...)", self.budget, least=0)
 
 
 @dataclasses.dataclass(slots=True)

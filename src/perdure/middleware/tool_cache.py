@@ -7,8 +7,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from perdure.clock import Clock, SystemClock
+from perdure.counts import check_count
 from perdure.errors import ConfigError
 from perdure.loop import Middleware, NextTool, ToolCallInfo
+from perdure.seconds import check_seconds
 from perdure.tools import Tool, ToolResult, arguments_digest, as_tool, traits
 
 DEFAULT_SIZE = 1024
@@ -50,8 +52,9 @@ class ToolCache(Middleware):
     ) -> None:
         if not tools:
             raise ConfigError("ToolCache(...) names no tool; give those whose results are kept")
-        if size < 1:
-            raise ConfigError(f"size must be at least 1, got {size}")
+        check_count("ToolCache(size=...)", size)
+        if ttl is not None:
+            check_seconds("ToolCache(ttl=...)", ttl, zero=True)
         self._names = frozenset(_checked(as_tool(one)) for one in tools)
         self._ttl = float("inf") if ttl is None else ttl
         self._size = size

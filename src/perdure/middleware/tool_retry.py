@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 
 from perdure.clock import Clock, SystemClock
+from perdure.counts import check_count
 from perdure.errors import CallEnded, ConfigError, Guard, InvalidArguments, ToolError
 from perdure.loop import Middleware, NextTool, ToolCallInfo
 from perdure.loop.retry import delay
@@ -41,8 +42,7 @@ class ToolRetry(Middleware):
         backoff: Callable[[int, Exception], float] | None = None,
         clock: Clock | None = None,
     ) -> None:
-        if attempts < 1:
-            raise ConfigError(f"attempts must be at least 1, got {attempts}")
+        check_count("ToolRetry(attempts=...)", attempts)
         self._attempts = attempts
         self._retryable = retryable or _is_tools_own
         self._backoff = backoff or _backoff

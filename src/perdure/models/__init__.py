@@ -19,9 +19,9 @@ from perdure.models.http.client import (
     Hooks,
     HttpRequest,
     HttpResponse,
-    Timeouts,
 )
 from perdure.models.http.stream import EventStream, StreamEnd
+from perdure.models.http.timeouts import Timeouts
 from perdure.models.openresponses import OpenResponses
 from perdure.models.others.fallback import Fallback
 from perdure.models.others.hedge import Hedge

@@ -15,6 +15,7 @@ from perdure.clock import Clock, SystemClock
 from perdure.errors import ConfigError, ModelError, Rejected
 from perdure.models.http.body import Body
 from perdure.models.http.failures import refusal, scrub
+from perdure.models.http.timeouts import Timeouts
 
 if TYPE_CHECKING:
     from perdure.models.http.transport import Answer, Sessions
@@ -50,28 +51,6 @@ It raises `ConfigError` if there is nothing to sign with.
 """
 
 _SECRET_HEADER = re.compile(r"auth|key|token|secret|cookie", re.IGNORECASE)
-
-
-class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
-    """The limits of one request, in seconds; None for no limit.
-
-    Attributes:
-        connect: Until the connection stands, names and TLS included.
-        first_byte: Until the first byte of the answer's body.
-        idle: Between two pieces of the body, while somebody waits for it.
-        total: From sending the request to the end of its answer.
-    """
-
-    connect: float | None = 10.0
-    first_byte: float | None = 120.0
-    idle: float | None = 300.0
-    total: float | None = None
-
-    def __post_init__(self) -> None:
-        for name in self.__struct_fields__:
-            seconds = getattr(self, name)
-            if seconds is not None and seconds <= 0:
-                raise ConfigError(f"timeout {name!r} must be positive, got {seconds!r}")
 
 
 class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,8 +19,8 @@ from aiohttp.abc import AbstractStreamWriter
 
 from perdure.errors import BadBody, ModelError, ModelTimeout, TimeoutPhase, Transport, Truncated
 from perdure.models.http.body import Body
-from perdure.models.http.client import Timeouts
 from perdure.models.http.taping import current_tape
+from perdure.models.http.timeouts import Timeouts
 
 LINGER = 0.1
 """Seconds to wait for the end of a body whose stream has ended, so that its connection is kept."""

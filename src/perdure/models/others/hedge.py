@@ -14,12 +14,13 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from perdure.clock import Clock, SystemClock
-from perdure.errors import ConfigError, Truncated
+from perdure.errors import Truncated
 from perdure.loop import Middleware, ModelRequest, NextModel, RunInfo, is_retryable
 from perdure.loop.attempt import output_index
 from perdure.loop.model import check, close, is_terminal
 from perdure.models.others.targets import Target, aimed, target_of, without_thoughts
 from perdure.models.registry import Resolved
+from perdure.seconds import check_seconds
 from perdure.wire import (
     ErrorEvent,
     FunctionCall,
@@ -59,12 +60,11 @@ class Hedge(Middleware):
 
     Raises:
         UnknownModel: A string names nobody.
-        ConfigError: The delay is negative, or something is no model.
+        ConfigError: The delay is no such number, or something is no model.
     """
 
     def __init__(self, delay: float, *backups: Target, clock: Clock | None = None) -> None:
-        if delay < 0:
-            raise ConfigError(f"the delay must not be negative, got {delay!r}")
+        check_seconds("Hedge(delay)", delay, zero=True)
         self._delay = delay
         self._backups: list[Resolved | None] = [target_of(one) for one in backups] or [None]
         self._clock: Clock = clock or SystemClock()

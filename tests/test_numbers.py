@@ -54,7 +54,7 @@ SPANS: dict[str, Define] = {
     "Program(max_stall=...)": lambda given: program(max_stall=given),
     "Budget(seconds=...)": lambda given: Budget(seconds=given),
     "Timeouts(idle=...)": lambda given: Timeouts(idle=given),
-    "Hedge(delay)": lambda given: Hedge(given),
+    "Hedge(delay)": Hedge,
     "ToolCache(ttl=...)": lambda given: ToolCache(look, ttl=given),
 }
 
@@ -63,7 +63,7 @@ COUNTS: dict[str, Define] = {
     "Budget(turns=...)": lambda given: Budget(turns=given),
     "Budget(output=...)": lambda given: Budget(output=given),
     "ToolCache(size=...)": lambda given: ToolCache(look, size=given),
-    "ToolRetry(attempts=...)": lambda given: ToolRetry(given),
+    "ToolRetry(attempts=...)": ToolRetry,
     "Retry(max_attempts=...)": lambda given: Retry(max_attempts=given),
     "Ladder(block=...)": lambda given: Ladder(block=given),
     "Escalation(budget=...)": lambda given: Escalation(budget=given),

@@ -409,11 +409,13 @@ class Agent(Generic[OutputT]):
         It is kept for the running event loop, but for one in memory, which outlives it.
 
         Raises:
-            ConfigError: No store has the scheme of the URL.
+            ConfigError: No store has the scheme of the URL, or it is no store.
             NoTransactions: A tool is transactional, and the store does not commit what it does.
         """
-        from perdure.log.store import Transactions
+        from perdure.log.store import Transactions, check_store
 
+        if not isinstance(store, str):
+            check_store(store)
         opened = self._kept.get(store) if isinstance(store, str) else store
         check_transactional(self._tools, transacts=isinstance(opened, Transactions))
         return opened

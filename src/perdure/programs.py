@@ -35,7 +35,7 @@ from perdure.result import RunResult, Status
 from perdure.seconds import check_seconds
 from perdure.tools import KeySource, ToolSet
 from perdure.tools.records import type_hints
-from perdure.tools.result import json_text
+from perdure.tools.result import given_json
 from perdure.wire import Item, user
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class Program(Generic[T]):
         """
         if not self.store:
             raise ConfigError(f"program {self.name!r} has no store; give one, as sqlite:///runs.db")
-        text = json_text(input)
+        text = given_json(input, f"the input of program {self.name!r}")
         self._argument(text)
         ran = await run_by_id(
             self, self.opened(self.store), run_id, (user(text),), kind=PROGRAM, wait=wait
@@ -157,9 +157,14 @@ class Program(Generic[T]):
         """A store, by itself or by its URL; one that a URL names is opened once and kept.
 
         Raises:
-            ConfigError: No store has the scheme of the URL.
+            ConfigError: No store has the scheme of the URL, or it is no store.
         """
-        return self._kept.get(store) if isinstance(store, str) else store
+        if isinstance(store, str):
+            return self._kept.get(store)
+        from perdure.log.store import check_store
+
+        check_store(store)
+        return store
 
     @functools.cached_property
     def _kept(self) -> KeptStores:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from perdure import durable
 from perdure.durable import DEFAULT_CONCURRENCY, DEFAULT_EVERY, Recovered, Recovering, Recovery
@@ -33,12 +33,13 @@ async def recover(
         concurrency: How many are driven at once.
 
     Raises:
-        ConfigError: No agent or program is given, two share a name, or there is no store.
+        ConfigError: No agent or program is given, one is none, two share a name, or there is no
+            store.
         LogError: The store could not say which runs there are.
     """
     return await durable.recover(
         agents,
-        _store_of((*agents, *programs), store),
+        _store_of(agents, programs, store),
         Recovery(concurrency=concurrency),
         programs=programs,
     )
@@ -69,22 +70,46 @@ def recovering(
         on_recovered: Hears of each run that was driven.
 
     Raises:
-        ConfigError: No agent or program is given, two share a name, or there is no store.
+        ConfigError: No agent or program is given, one is none, two share a name, or there is no
+            store.
     """
     recovery = Recovery(concurrency=concurrency, on_recovered=on_recovered)
     return Recovering(
         agents,
-        _store_of((*agents, *programs), store),
+        _store_of(agents, programs, store),
         every=every,
         recovery=recovery,
         programs=programs,
     )
 
 
-def _store_of(drivers: Sequence[Agent[Any] | Program[Any]], store: str | Store) -> Store:
+def _store_of(
+    agents: Sequence[Agent[Any]], programs: Sequence[Program[Any]], store: str | Store
+) -> Store:
+    _check_drivers(agents, programs)
+    drivers: tuple[Agent[Any] | Program[Any], ...] = (*agents, *programs)
     if not drivers:
         raise ConfigError("name the agents or programs whose runs are to be recovered")
     url = store or drivers[0].store
     if not url:
         raise ConfigError(f"{drivers[0].name!r} has no store; give one")
     return drivers[0].opened(url)
+
+
+def _check_drivers(agents: object, programs: object) -> None:
+    """Refuse what no run knows as its own: a program among agents would find none.
+
+    Raises:
+        ConfigError: Something is neither, or stands at the other's place.
+    """
+    for given, what in ((agents, "agents"), (programs, "programs")):
+        if not isinstance(given, list | tuple):
+            raise ConfigError(f"programs is a list of programs, not {given!r:.60}")
+        for one in cast("Sequence[object]", given):
+            if not hasattr(one, "tools_now") or isinstance(one, type):
+                raise ConfigError(f"{what} to be recovered: {one!r:.60} is none")
+            if hasattr(one, "body") != (what == "programs"):
+                raise ConfigError(
+                    f"{one!r:.60} does not stand among the {what}: "
+                    "recover(agent, programs=[program])"
+                )

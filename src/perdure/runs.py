@@ -31,6 +31,7 @@ from perdure.durable import (
 )
 from perdure.durable.resolving import UNSAID
 from perdure.log import AnyEntry, Filters, Listed, Session, Spend, Store, decode_entry
+from perdure.log.store import check_store
 from perdure.tools import ToolSet
 
 if TYPE_CHECKING:
@@ -352,7 +353,7 @@ class Runs:
             RunFinished: It is over.
             AlreadyResolved: The signal came before, with another value.
             WaitsBelow: Only sub-agents of the run wait for it, and no session is given.
-            ToolError: The value is not JSON.
+            ConfigError: The name cannot be used, or the value is not JSON.
         """
         await tell_signal(self._opened(), Target(run_id, "", session), Said(by), name, value)
 
@@ -381,8 +382,7 @@ class Runs:
             RunFinished: It is over.
             AlreadyResolved: The channel has a message of this key with another value.
             WaitsBelow: Only sub-agents of the run receive from it, and no session is given.
-            ConfigError: The channel or the key cannot be used.
-            ToolError: The value is not JSON.
+            ConfigError: The channel or the key cannot be used, or the value is not JSON.
         """
         target = Target(run_id, "", session)
         await tell_send(self._opened(), target, Said(by), channel, value, key=key)
@@ -413,7 +413,7 @@ class Runs:
             NotHeld: The call does not ask this.
             AlreadyResolved: Somebody answered otherwise.
             WrongAnswer: The answer is not of the type that was asked for.
-            ToolError: The value is not JSON.
+            ConfigError: The value is not JSON.
         """
         target = Target(run_id, call_id, session)
         await tell_reply(self._opened(), target, Said(by), key, value)
@@ -447,6 +447,7 @@ class Runs:
 
     def _opened(self) -> Store:
         if not isinstance(self._store, str):
+            check_store(self._store)
             return self._store
         if self._kept is None:
             from perdure.stores.kept import KeptStores

@@ -23,4 +23,6 @@ def check_seconds(name: str, given: object, *, zero: bool = False) -> None:
         raise ConfigError(f"{name} is a number of seconds, got {given!r}")
     if not (0 < given <= MOST_SECONDS or (zero and given == 0)):
         least = "0 or more" if zero else "positive"
-        raise ConfigError(f"{name} must be {least} and at most {MOST_SECONDS:_}, got {given!r}")
+        raise ConfigError(
+            f"{name} must be {least} and at most {MOST_SECONDS:_} seconds, got {given!r}"
+        )

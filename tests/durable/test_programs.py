@@ -678,7 +678,7 @@ async def test_a_program_needs_a_store_and_the_input_that_it_takes() -> None:
     [
         (lambda: step("", dict), "1 to"),
         (lambda: step("perdure:mine", dict), "reserved"),
-        (lambda: sleep("a", -1), "negative"),
+        (lambda: sleep("a", -1), "0 or more"),
         (lambda: invoke("a"), "loop"),
         (lambda: step("a", lambda: sleep("b", 1), effect="none"), "do not wait"),
     ],

@@ -244,7 +244,7 @@ async def test_races_run_beside_each_other_and_beside_waits() -> None:
         (lambda: race("a", {}), "nothing to wait for"),
         (lambda: race("a", {"a": step("a", dict)}), "no wait"),
         (lambda: race("a", {"a": 5}), "no wait"),  # type: ignore[dict-item]
-        (lambda: race("a", {"a": sleep("a", -1)}), "negative"),
+        (lambda: race("a", {"a": sleep("a", -1)}), "0 or more"),
         (lambda: step("a", lambda: race("b", {"a": sleep("a", 1)}), effect="none"), "do not wait"),
     ],
 )

@@ -103,7 +103,7 @@ SEALS = {
     "log/inputs.py",  # compares, and writes nothing
     "durable/starting.py",  # the first entries of a run
     "durable/children.py",  # the first entry of a child's path
-    "testing/store_kit.py",
+    "testing/store_kit/writing.py",
 }
 """Who makes entries. All but the appender make those of a session that nobody drives yet, or such
 as have no parent."""

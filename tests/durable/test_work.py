@@ -353,14 +353,14 @@ async def test_steps_that_run_at_once_all_run_and_none_runs_twice() -> None:
         (lambda: step("a", dict, effect="transactional"), "transactional"),
         (lambda: step("a", dict, effect="often"), "often"),  # type: ignore[call-overload]
         (lambda: step("a", dict, retries=1), "not tried again"),
-        (lambda: step("a", dict, effect="none", retries=-1), "negative"),
+        (lambda: step("a", dict, effect="none", retries=-1), "at least 0"),
         (lambda: step("a", dict, timeout=0), "positive"),
         (lambda: step("a", lambda: step("b", dict), effect="none"), "inside"),
         (lambda: step("a", lambda: sleep("b", 1), effect="none"), "do not wait"),
         (lambda: parallel([("a", dict), ("a", dict)]), "two steps"),
         (lambda: parallel([("a", dict)], most=0), "most"),
         (lambda: sleep("", 1), "1 to"),
-        (lambda: sleep("a", -1), "negative"),
+        (lambda: sleep("a", -1), "0 or more"),
         (lambda: sleep("a", float("inf")), "seconds"),
         (lambda: sleep("a", float("nan")), "seconds"),
         (lambda: sleep("a", "60"), "seconds"),  # type: ignore[arg-type]
@@ -369,7 +369,7 @@ async def test_steps_that_run_at_once_all_run_and_none_runs_twice() -> None:
         (lambda: step("a", 5), "function"),  # type: ignore[call-overload]
         (lambda: step(5, dict), "printable"),  # type: ignore[call-overload]
         (lambda: interrupt("a", "?", Unheard), "the answer to 'a'"),
-        (lambda: wait_for("a", timeout=-1), "negative"),
+        (lambda: wait_for("a", timeout=-1), "0 or more"),
     ],
 )
 async def test_what_no_call_can_do_is_refused(wrong: Body, match: str) -> None:

@@ -47,13 +47,13 @@ async def session_named(store: Store, given: str) -> str:
     Raises:
         Unusable: It can be neither.
     """
-    from perdure.log import Filters
+    from perdure.log.store import named_session
     from perdure.wire import scalar_text
 
     if not given or scalar_text(given) != given:
         raise Unusable(f"there is no session {given!r}")
-    named = (await store.list(Filters(name=given), limit=1)).sessions
-    return named[0].id if named else given
+    named = await named_session(store, given)
+    return named.id if named is not None else given
 
 
 def status_option(what: str) -> Callable[[Callable[..., T]], Callable[..., T]]:

@@ -25,7 +25,6 @@ from perdure.compose.turns import parse_tool_arguments
 from perdure.errors import ConfigError
 from perdure.log import (
     Draft,
-    Filters,
     Recording,
     Store,
     View,
@@ -34,6 +33,7 @@ from perdure.log import (
 )
 from perdure.log.entries import CustomEntry, Json, ResponseEntry
 from perdure.log.resuming import transcript_of
+from perdure.log.store import named_session
 from perdure.log.timestamps import wall_of
 
 if TYPE_CHECKING:
@@ -83,10 +83,10 @@ class LogState:
         Raises:
             LogError: The store refuses, or the log does not verify.
         """
-        found = (await self.store.list(Filters(name=self.name), limit=1)).sessions
-        if not found:
+        found = await named_session(self.store, self.name)
+        if found is None:
             return None
-        stored = await self.store.read(found[0].id)
+        stored = await self.store.read(found.id)
         view = read_lines(stored.header, stored.lines).session.view()
         return state_of(stored.header.id, stored.header.created_at, view)
 

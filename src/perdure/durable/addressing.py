@@ -5,7 +5,18 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
-from perdure.durable.messages import Approve, Deny, Resolve, Told, decode_told, message_of
+from perdure.durable.given import check_texts
+from perdure.durable.messages import (
+    Approve,
+    Deny,
+    Reply,
+    Resolve,
+    Sent,
+    Signal,
+    Told,
+    decode_told,
+    message_of,
+)
 from perdure.durable.state import find_run, read_run
 from perdure.errors import AlreadyResolved, ConfigError, NoRun, NoSession, RunError, RunFinished
 from perdure.log import Session, Store, View
@@ -36,21 +47,6 @@ class Said:
 
     def __post_init__(self) -> None:
         check_texts(by=self.who, reason=self.reason)
-
-
-def check_texts(**given: object) -> None:
-    """Refuse what is no text that a record holds.
-
-    Raises:
-        ConfigError: It is none, or has half of a surrogate pair, which UTF-8 has no bytes for.
-    """
-    for name, text in given.items():
-        if not isinstance(text, str):
-            raise ConfigError(f"{name} is a text, got {text!r}")
-        try:
-            _ = text.encode()
-        except UnicodeEncodeError:
-            raise ConfigError(f"{name} has half of a surrogate pair: {text!r}") from None
 
 
 class Addressed(NamedTuple):
@@ -115,12 +111,14 @@ async def put(store: Store, target: Target, session: Session, told: Told) -> Non
         if waiting.id == message.id:
             first = decode_told(waiting)
             if first != told:
-                raise _otherwise(target, first)
+                raise otherwise(target, first)
             return
     raise AlreadyResolved(target.run_id, target.call_id, "it was taken up meanwhile")
 
 
-def _otherwise(target: Target, first: Told | None) -> RunError:
+def otherwise(target: Target, first: Told | None) -> RunError:
+    """The error for a word that is not the first, which stands."""
+    subject, about = target.call_id, ""
     match first:
         case Approve():
             recorded = f"approved by {first.who or NOBODY}"
@@ -128,6 +126,14 @@ def _otherwise(target: Target, first: Told | None) -> RunError:
             recorded = f"denied by {first.who or NOBODY}"
         case Resolve():
             recorded = first.output if first.output is not None else "it never ran"
+        case Signal():
+            subject, about = first.name, f"signal {first.name!r}"
+            recorded = bytes(first.value).decode()
+        case Sent():
+            subject, about = first.key, f"message {first.key!r} of channel {first.channel!r}"
+            recorded = bytes(first.value).decode()
+        case Reply():
+            recorded = bytes(first.value).decode()
         case _:
             recorded = "otherwise"
-    return AlreadyResolved(target.run_id, target.call_id, recorded)
+    return AlreadyResolved(target.run_id, subject, recorded, about=about)

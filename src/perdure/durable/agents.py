@@ -13,15 +13,10 @@ from contextvars import ContextVar
 import msgspec
 from msgspec import Raw
 
-from perdure.durable.callwork import (
-    ProgramPort,
-    Recorded,
-    check_between_steps,
-    check_name,
-    recorded_now,
-)
+from perdure.durable.callwork import ProgramPort, Recorded, check_between_steps, recorded_now
 from perdure.durable.children import AgentTool
 from perdure.durable.driven import Driven
+from perdure.durable.given import check_name, check_text
 from perdure.durable.waits import ended, suspend
 from perdure.errors import ConfigError, StepFailed, Suspend, ToolError
 from perdure.log import Draft, subsession_id
@@ -65,8 +60,9 @@ async def run_agent(name: str, agent: Driven, task: str) -> str:
         ConfigError: The name cannot be used, or no program is running here.
     """
     check_name(name, "agent")
-    if not hasattr(agent, "tools_now"):
+    if not hasattr(agent, "tools_now") or isinstance(agent, type):
         raise ConfigError(f"agent {name!r} is no Agent: {agent!r}")
+    check_text(task, f"the task of agent {name!r}")
     recorded = recorded_now()
     if recorded is None or recorded.target:
         raise ConfigError("run_agent() is for programs; in a tool, invoke the agent as a tool")

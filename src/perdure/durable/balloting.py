@@ -17,15 +17,16 @@ from perdure.ballots import (
     write_evidence,
 )
 from perdure.clock import Clock
-from perdure.durable.addressing import Said, Target, addressed, check_texts
+from perdure.durable.addressing import Said, Target, addressed
+from perdure.durable.given import check_texts
 from perdure.durable.messages import Vote, message_of
-from perdure.durable.state import find_named
 from perdure.durable.telling import tell_approve, tell_deny
 from perdure.durable.voting import vote_fault
 from perdure.errors import AlreadyResolved, ConfigError, NoRun, NotHeld, VoteRefused
 from perdure.log import Call, Session, Store
 from perdure.log.approvals import HeldGate, subject_of, votes_of
 from perdure.log.entries import TallyEntry
+from perdure.log.store import named_session
 from perdure.tools import canonical_arguments
 
 
@@ -243,7 +244,7 @@ async def _gate(
 
 async def _root(store: Store, name: str) -> str:
     """The session of a run, or of a chat by its name."""
-    found = await find_named(store, name)
+    found = await named_session(store, name)
     if found is None:
         raise NoRun(name)
     return found.id

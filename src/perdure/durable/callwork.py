@@ -17,12 +17,6 @@ from perdure.log.work import CallWork
 from perdure.loop import LoopPort
 from perdure.tools import Call, Effect, current_call
 
-MAX_NAME = 200
-"""How many characters the name of a step or a wait may have."""
-
-RESERVED = "perdure:"
-"""What no name of a step or a wait may begin with."""
-
 INVOKED = "perdure:invoke/"
 """What the name of the step of a nested call begins with; its tool and its place follow."""
 
@@ -92,6 +86,12 @@ class Recorded:
         """How many races of this entry wait for what, by kind and name."""
         self.entered: set[tuple[str, str]] = set()
         """The waits that this entry has come to, by kind and name: a tool may take another way."""
+        self.terms: dict[tuple[str, str], object] = {}
+        """What the waits that this entry asks for were asked for with, by kind and name."""
+        self.races: set[str] = set()
+        """The races that are on."""
+        self.clashes: dict[tuple[str, str], str] = {}
+        """Why a wait cannot be one, that was asked for twice at once: both that asked are told."""
         self.receives: dict[str, int] = {}
         """How often it has received, by channel."""
 
@@ -118,6 +118,11 @@ class Recorded:
         self.call.doubt(error)
         if isinstance(self._port, LoopPort | ProgramPort):
             self._port.unknown = error
+
+    def clash(self, kind: str, name: str, why: str) -> ConfigError:
+        """The error for who asks at once for what is waited for already."""
+        self.clashes[kind, name] = f"{why}; give each a name of its own"
+        return ConfigError(self.clashes[kind, name])
 
     async def settle(self) -> None:
         """Wait until no step of the call runs; a wait unwinds only then (DESIGN 8).
@@ -200,22 +205,3 @@ def check_between_steps(what: str) -> None:
             f"{what} is asked for inside step {inside!r}, and steps do not nest and do not wait: "
             "put it before the step or behind it"
         )
-
-
-def check_name(name: object, what: str) -> None:
-    """Refuse what cannot name a step or a wait.
-
-    Raises:
-        ConfigError: It is empty, too long, not printable, or reserved.
-    """
-    if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME or not name.isprintable():
-        raise ConfigError(
-            f"the name of {_article(what)} {what} has 1 to {MAX_NAME} printable characters, not "
-            f"{name!r}"
-        )
-    if name.startswith(RESERVED):
-        raise ConfigError(f"the name {name!r} is reserved; names do not begin with {RESERVED!r}")
-
-
-def _article(what: str) -> str:
-    return "an" if what[:1] in "aeiou" else "a"

@@ -11,7 +11,7 @@ import dataclasses
 import msgspec
 from msgspec import Raw
 
-from perdure.durable.callwork import check_name
+from perdure.durable.given import check_name
 from perdure.durable.waits import begun, ended, must_be_recorded, not_yet, waiting_now
 from perdure.errors import ConfigError
 from perdure.log.entries import ChannelEntry
@@ -56,7 +56,7 @@ async def receive(channel: str) -> Received:
     work = recorded.recording.view.work
     place = recorded.receives[channel] = recorded.receives.get(channel, 0) + 1
     name = f"{channel}#{place}"
-    wait = await begun(recorded, CHANNEL, name)
+    wait = await begun(recorded, CHANNEL, name, None)
     if wait.end is not None:
         key = str(msgspec.json.decode(bytes(wait.end.value)))
         return _received(work.channels[channel][key])
@@ -78,10 +78,13 @@ async def ack(channel: str, key: str) -> None:
         ConfigError: The channel has no such message, or it is not a run by id.
     """
     check_name(channel, CHANNEL)
+    check_name(key, "message")
     recorded = must_be_recorded(waiting_now(channel, CHANNEL), "a channel")
     work = recorded.recording.view.work
     if key not in work.channels.get(channel, {}):
-        raise ConfigError(f"channel {channel!r} has no message {key!r}")
+        raise ConfigError(
+            f"channel {channel!r} has no message {key!r}: acknowledge what receive() gave"
+        )
     if (channel, key) not in work.acknowledged:
         await recorded.write("perdure:ack", {"channel": channel, "key": key})
 

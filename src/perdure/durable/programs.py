@@ -28,7 +28,7 @@ from perdure.loop.events import Reason
 from perdure.tools import Call, Effect, Executor, Job, ToolResult
 from perdure.tools.executor import Batch
 from perdure.tools.job import BatchHooks, Outcome
-from perdure.tools.result import json_text
+from perdure.tools.result import given_json
 from perdure.wire import Message, text_of
 
 Body = Callable[[str], Awaitable[object]]
@@ -62,7 +62,8 @@ class _BodyTool:
         self._body = body
 
     async def execute(self, call: Call) -> ToolResult:
-        return ToolResult(json_text(await self._body(call.arguments)))
+        given = await self._body(call.arguments)
+        return ToolResult(given_json(given, f"program {self.name!r} ran, and what it returned"))
 
 
 class ProgramDrive:

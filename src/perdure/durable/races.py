@@ -6,15 +6,17 @@ and a message or a signal that comes for one is still there for it.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping
+import contextlib
+from collections.abc import Coroutine, Generator, Iterable, Mapping, Sequence
 from types import CodeType, CoroutineType, FunctionType
 from typing import NamedTuple, cast
 
 import msgspec
 from msgspec import Raw
 
-from perdure.durable.callwork import Recorded, check_name
+from perdure.durable.callwork import Recorded
 from perdure.durable.channels import CHANNEL, receive
+from perdure.durable.given import check_name
 from perdure.durable.waits import (
     NotYet,
     begun,
@@ -36,6 +38,9 @@ _WAITS = frozenset(
     cast("FunctionType", one).__code__ for one in (sleep, sleep_until, wait_for, receive, interrupt)
 )
 """What may race."""
+
+
+_EXAMPLE = 'give it {"paid": wait_for("paid"), "late": sleep("a day", 86400)}'
 
 
 class First(NamedTuple):
@@ -62,24 +67,43 @@ async def race(name: str, waits: Mapping[str, Coroutine[object, object, object]]
             `interrupt`, not awaited.
 
     Raises:
-        ConfigError: The name cannot be used, something is no wait, the effect of the tool forbids
-            waits, or it is not a run by id.
+        ConfigError: The name cannot be used, or is that of a race that is on; something is no wait,
+            the effect of the tool forbids waits, or it is not a run by id.
     """
     try:
         _check(name, waits)
         recorded = must_be_recorded(waiting_now(name, RACE), "a race")
-        wait = await begun(recorded, RACE, name)
-        if wait.end is not None:
-            which = _winner(wait.end, name, waits)
-            return First(which, await waits[which])
-        first = await _first(recorded, name, waits)
-        if first is None:
-            await suspend(recorded, f"it waits for the first of {', '.join(waits)}")
-        return first
+        with _on(recorded, name):
+            return await _race(recorded, name, waits)
     finally:
-        for one in waits.values():
-            if isinstance(one, CoroutineType):  # those that did not run, or not to their end
-                one.close()
+        for one in _coroutines(waits):  # those that did not run, or not to their end
+            one.close()
+
+
+@contextlib.contextmanager
+def _on(recorded: Recorded, name: str) -> Generator[None]:
+    """While a race is on: another under its name would be the same race, with other waits.
+
+    Raises:
+        ConfigError: One is on.
+    """
+    if name in recorded.races:
+        raise recorded.clash(RACE, name, f"race {name!r} of this call is on already")
+    recorded.races.add(name)
+    try:
+        yield
+    finally:
+        recorded.races.discard(name)
+
+
+async def _race(
+    recorded: Recorded, name: str, waits: Mapping[str, Coroutine[object, object, object]]
+) -> First:
+    wait = await begun(recorded, RACE, name, None)
+    if wait.end is not None:
+        which = _winner(wait.end, name, waits)
+        return First(which, await waits[which])
+    return await _first(recorded, name, waits)
 
 
 def _winner(end: WaitEntry, name: str, waits: Mapping[str, object]) -> str:
@@ -91,8 +115,12 @@ def _winner(end: WaitEntry, name: str, waits: Mapping[str, object]) -> str:
 
 async def _first(
     recorded: Recorded, name: str, waits: Mapping[str, Coroutine[object, object, object]]
-) -> First | None:
-    """What has come, and its place in the record; None if nothing has."""
+) -> First:
+    """What has come, and its place in the record.
+
+    Raises:
+        Suspend: Nothing has.
+    """
     lost: list[NotYet] = []
     for which, one in waits.items():
         token = racing.set(name)
@@ -111,7 +139,8 @@ async def _first(
             await _beaten(recorded, lost)
         await _won(recorded, name, which, lost)
         return First(which, value)
-    return None
+    asked = [(RACE, name), *((one.kind, one.name) for one in lost)]
+    return await suspend(recorded, f"it waits for the first of {', '.join(waits)}", asked)
 
 
 async def _beaten(recorded: Recorded, lost: list[NotYet]) -> None:
@@ -135,11 +164,24 @@ async def _won(recorded: Recorded, name: str, which: str, lost: list[NotYet]) ->
             recorded.receives[one.name.rpartition("#")[0]] -= 1  # its place is free for the next
 
 
+def _coroutines(waits: object) -> list[CoroutineType[object, object, object]]:
+    """What has to be closed, of whatever was given."""
+    given: Iterable[object] = ()
+    if isinstance(waits, Mapping):
+        given = cast("Mapping[object, object]", waits).values()
+    elif isinstance(waits, list | tuple):
+        given = cast("Sequence[object]", waits)
+    return [one for one in given if isinstance(one, CoroutineType)]
+
+
 def _check(name: str, waits: Mapping[str, Coroutine[object, object, object]]) -> None:
     check_name(name, RACE)
+    if not isinstance(cast("object", waits), Mapping):
+        raise ConfigError(f"race {name!r} takes its waits by words: {_EXAMPLE}, not {waits!r:.60}")
     if not waits:
-        raise ConfigError(f"race {name!r} has nothing to wait for")
+        raise ConfigError(f"race {name!r} has nothing to wait for: {_EXAMPLE}")
     for which, one in waits.items():
+        check_name(which, f"wait of race {name!r}")
         code: CodeType | None = getattr(one, "cr_code", None)
         if code not in _WAITS:
             raise ConfigError(

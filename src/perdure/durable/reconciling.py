@@ -13,13 +13,13 @@ import logging
 import msgspec
 
 from perdure.durable.consuming import Authority, not_halted, too_young
-from perdure.errors import ToolError
+from perdure.errors import ConfigError, ToolError
 from perdure.log import Call as RecordedCall
 from perdure.log.resuming import run_again
 from perdure.loop import Answer, Provenance, answer_with, approve
 from perdure.tools import Call, ToolSet, to_result
 from perdure.tools.effect import is_effect
-from perdure.tools.result import json_text
+from perdure.tools.result import given_json
 from perdure.tools.tool import Found, NeverRan, Reconciled, Reconciler, reconciler_of
 
 logger = logging.getLogger(__name__)
@@ -78,8 +78,8 @@ def _answer(authority: Authority, call: RecordedCall, found: Reconciled) -> Answ
 def _known(call: RecordedCall, found: Found) -> Answer | None:
     try:
         output = to_result(found.output).output
-        said = Provenance(evidence=_evidence(found.evidence))
-    except ToolError:
+        said = _said(found.evidence)
+    except (ToolError, ConfigError):
         logger.exception("what the reconciler of tool %r found is not JSON", call.call.name)
         return None
     answer = answer_with(call.call_id, output, by="policy", reason=RECONCILED)
@@ -97,6 +97,11 @@ def _again(authority: Authority, call: RecordedCall, found: NeverRan) -> Answer 
         return None
     if too_young(authority, call, found.min_age or 0.0) is not None:
         return None
+    try:
+        said = _said(found.evidence)
+    except ConfigError:
+        logger.exception("what the reconciler of tool %r found is not JSON", call.call.name)
+        return None
     answer = approve(
         call.call_id,
         by="policy",
@@ -105,9 +110,14 @@ def _again(authority: Authority, call: RecordedCall, found: NeverRan) -> Answer 
         idempotency_key=call.key,
         run_again=True,
     )
-    said = Provenance(evidence=_evidence(found.evidence))
     return msgspec.structs.replace(answer, provenance=said)
 
 
-def _evidence(evidence: object) -> str:
-    return json_text(evidence) if evidence is not None else ""
+def _said(evidence: object) -> Provenance:
+    """What an answer rests on.
+
+    Raises:
+        ConfigError: It is not JSON.
+    """
+    text = given_json(evidence, "the evidence") if evidence is not None else ""
+    return Provenance(evidence=text)

@@ -12,8 +12,9 @@ import dataclasses
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, cast
 
+from perdure.counts import check_count
 from perdure.durable.byid import Taken, take_up
 from perdure.durable.control import Control
 from perdure.durable.driven import Driven
@@ -66,8 +67,9 @@ class Recovery:
     """Hears of each run that was driven."""
 
     def __post_init__(self) -> None:
-        if self.concurrency < 1:
-            raise ConfigError(f"concurrency must be at least 1, got {self.concurrency!r}")
+        check_count("concurrency", self.concurrency)
+        if self.on_recovered is not None and not callable(cast("object", self.on_recovered)):
+            raise ConfigError(f"on_recovered is a function, not {self.on_recovered!r:.60}")
 
 
 async def recover(

@@ -11,6 +11,7 @@ from perdure.durable.sagas.settling import tell_settle
 from perdure.durable.telling import tell_resolve, tell_step
 from perdure.errors import ConfigError
 from perdure.log import Store
+from perdure.tools.result import given_json
 
 
 class Unsaid(enum.Enum):
@@ -42,6 +43,7 @@ class Word:
         Raises:
             ConfigError: It does.
         """
+        _ = given_json(self.evidence, "the evidence")
         gave = (self.output is not None) + (self.failed is not None)
         settles = self.compensated + self.left
         valued = self.value is not UNSAID

@@ -17,13 +17,13 @@ from perdure.log.programs import program_wait, program_work
 from perdure.log.resuming import pending_of, recorded_items
 from perdure.log.sagas import SagaReport
 from perdure.log.spend import own_spend, usage_of
-from perdure.log.store import Filters, Listed, Store
+from perdure.log.store import Store, named_session
 from perdure.log.work import CHILD, named_waits
 from perdure.loop import PendingCall
 from perdure.loop.events import answer_in
 from perdure.loop.usage import NO_USAGE
 from perdure.tools import ToolSet
-from perdure.wire import FunctionCall, Item, Message, Usage, scalar_text
+from perdure.wire import FunctionCall, Item, Message, Usage
 
 NO_ANSWER = frozenset({"length", "content_filter", "guard"})
 """Causes of a stop after which the model's last word is no answer."""
@@ -87,18 +87,10 @@ async def find_run(store: Store, run_id: str) -> str:
     Raises:
         NoRun: There is none of this id.
     """
-    found = await find_named(store, run_id)
+    found = await named_session(store, run_id)
     if found is None or found.header.run is None:
         raise NoRun(run_id)
     return found.id
-
-
-async def find_named(store: Store, name: str) -> Listed | None:
-    """The run or the chat of a name; None if there is none."""
-    if not name or scalar_text(name) != name:  # a filter by no name is none
-        return None
-    found = (await store.list(Filters(name=name), limit=1)).sessions
-    return found[0] if found else None
 
 
 async def read_run(store: Store, session: str) -> Session:

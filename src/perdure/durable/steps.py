@@ -10,22 +10,24 @@ import asyncio
 import contextvars
 import dataclasses
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar, cast, overload
 
 import msgspec
 from msgspec import Raw
 
+from perdure.counts import check_count
 from perdure.durable.callwork import (
     INVOKED,
     ProgramPort,
     Recorded,
     around_step,
     check_between_steps,
-    check_name,
     recorded_now,
     step_now,
 )
+from perdure.durable.given import check_name, check_work
 from perdure.durable.invoked import link_child, suspend_for_agent
 from perdure.errors import ConfigError, OutcomeUnknown, StepFailed, Suspend, ToolError
 from perdure.log.entries import Json, StepEntry
@@ -34,7 +36,7 @@ from perdure.loop.config import RunNested
 from perdure.seconds import check_seconds
 from perdure.tools import Call, Effect, Tool, ToolResult, current_call, effect_of
 from perdure.tools.effect import is_effect
-from perdure.tools.result import json_text
+from perdure.tools.result import given_json
 from perdure.tools.tool import is_subsession
 from perdure.wire import FunctionCallOutput, decode_item, encode, function_call_output
 
@@ -63,15 +65,17 @@ class _Planned:
             ConfigError: It cannot.
         """
         check_name(self.name, "step")
-        work: object = self.work
-        if not callable(work):
-            raise ConfigError(f"step {self.name!r} needs a function to call, not {work!r}")
+        check_work(self.name, self.work)
         if not is_effect(self.effect) or self.effect == "transactional":
-            raise ConfigError(f"a step cannot have the effect {self.effect!r}")
-        if self.retries < 0:
-            raise ConfigError(f"retries must not be negative, got {self.retries!r}")
+            raise ConfigError(
+                f"step {self.name!r} cannot have the effect {self.effect!r}: "
+                "it is none, idempotent, keyed or once"
+            )
+        check_count(f"retries of step {self.name!r}", self.retries, least=0)
         if self.retries and self.effect == "once":
-            raise ConfigError("a step whose effect is 'once' is not tried again")
+            raise ConfigError(
+                f"step {self.name!r} is not tried again, as its effect is 'once': leave out retries"
+            )
         if self.timeout is not None:
             check_seconds(f"the timeout of step {self.name!r}", self.timeout)
 
@@ -127,7 +131,7 @@ async def step(
     check_between_steps(f"step {name!r}")
     recorded = recorded_now()
     if recorded is None:
-        return cast("T", msgspec.json.decode(json_text(await _tried(planned))))
+        return cast("T", msgspec.json.decode(_json(planned, await _tried(planned))))
     return cast("T", await _step(recorded, planned))
 
 
@@ -159,21 +163,21 @@ async def parallel(
         ConfigError: Two share a name, or a name cannot be used; nothing has run.
         ExceptionGroup: What those raised that failed.
     """
-    names = [name for name, _ in steps]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise ConfigError(f"two steps are named {twice[0]!r}")
-    for name, work in steps:
+    pairs = _pairs(steps)
+    for name, work in pairs:
         _Planned(name, work, effect).check()
-    if most is not None and most < 1:
-        raise ConfigError(f"most must be at least 1, got {most!r}")
-    slots = asyncio.Semaphore(most or max(len(steps), 1))
+    twice = [name for name, times in Counter(name for name, _ in pairs).items() if times > 1]
+    if twice:
+        raise ConfigError(f"two steps are named {min(twice)!r}; give each a name of its own")
+    if most is not None:
+        check_count("most", most)
+    slots = asyncio.Semaphore(most or max(len(pairs), 1))
 
     async def one(name: str, work: Work[object]) -> object:
         async with slots:
             return await step(name, work, effect=effect)
 
-    tasks = [asyncio.ensure_future(one(name, work)) for name, work in steps]
+    tasks = [asyncio.ensure_future(one(name, work)) for name, work in pairs]
     if tasks:
         try:
             await asyncio.wait(tasks)
@@ -184,6 +188,22 @@ async def parallel(
     if errors:
         raise BaseExceptionGroup("steps failed", errors)
     return [task.result() for task in tasks]
+
+
+def _pairs(steps: object) -> list[tuple[str, Work[object]]]:
+    """The steps of a `parallel`, each a name and a function.
+
+    Raises:
+        ConfigError: They are none.
+    """
+    pairs: list[tuple[str, Work[object]]] = []
+    if not isinstance(steps, Iterable) or isinstance(steps, str | bytes | Mapping):
+        raise ConfigError(f"parallel takes a list, as [('look', look)], not {steps!r:.60}")
+    for one in cast("Iterable[object]", steps):
+        if not isinstance(one, tuple | list) or len(cast("Sequence[object]", one)) != 2:
+            raise ConfigError(f"parallel takes pairs, as ('look', look), not {one!r:.60}")
+        pairs.append(cast("tuple[str, Work[object]]", one))
+    return pairs
 
 
 async def _step(recorded: Recorded, planned: _Planned) -> object:
@@ -279,7 +299,8 @@ async def _taken(recorded: Recorded, planned: _Planned) -> object:
     except Exception as error:
         if effect != "once":
             raise
-        unknown = OutcomeUnknown(f"step {name!r} may have taken effect: {error}")
+        why = str(error) or type(error).__name__
+        unknown = OutcomeUnknown(f"step {name!r} may have taken effect: {why}")
         raise _doubted(recorded, planned, unknown) from error
     except BaseException as error:
         unknown = OutcomeUnknown(f"step {name!r} was cut off, and may have taken effect")
@@ -288,14 +309,22 @@ async def _taken(recorded: Recorded, planned: _Planned) -> object:
             raise
         raise unknown from error
     try:
-        text = json_text(given)
-    except ToolError as error:
-        why = f"step {name!r} ran, and what it returned is not JSON: {error}"
+        text = _json(planned, given)
+    except ConfigError as error:
         if effect != "once":
-            raise ConfigError(why) from None
-        raise _doubted(recorded, planned, OutcomeUnknown(why)) from None
+            raise
+        raise _doubted(recorded, planned, OutcomeUnknown(str(error))) from None
     await recorded.write("perdure:step", {**end, **planned.told, "result": Raw(text.encode())})
     return msgspec.json.decode(text)
+
+
+def _json(planned: _Planned, given: object) -> str:
+    """What a step gave, as JSON text.
+
+    Raises:
+        ConfigError: It has none.
+    """
+    return given_json(given, f"step {planned.name!r} ran, and what it returned")
 
 
 def _doubted(recorded: Recorded, planned: _Planned, error: OutcomeUnknown) -> OutcomeUnknown:
@@ -344,14 +373,15 @@ async def _once(planned: _Planned) -> object:
     context = contextvars.copy_context()
     context.run(step_now.set, planned.name)
     task = asyncio.get_running_loop().create_task(_called(planned), context=context)
+    limit = asyncio.timeout(planned.timeout)
     try:
-        async with asyncio.timeout(planned.timeout):
+        async with limit:
             return await task
     except TimeoutError:
-        if planned.effect != "once":
+        if not limit.expired():  # the work's own
             raise
-        late = f"step {planned.name!r} outlived its {planned.timeout} s"
-        raise OutcomeUnknown(late) from None
+        late = f"step {planned.name!r} outlived its {planned.timeout:g} s"
+        raise (OutcomeUnknown if planned.effect == "once" else TimeoutError)(late) from None
 
 
 async def _called(planned: _Planned) -> object:

@@ -7,12 +7,12 @@ nothing.
 
 from __future__ import annotations
 
+import msgspec
 from msgspec import Raw
 
 from perdure.clock import Clock, Ids
-from perdure.durable.addressing import NOBODY, Said, Target, addressed, check_texts, put
+from perdure.durable.addressing import NOBODY, Said, Target, addressed, otherwise, put
 from perdure.durable.below import check_is_here
-from perdure.durable.callwork import check_name
 from perdure.durable.cancelling import CANCELLED, cancel_children, cancel_run
 from perdure.durable.consuming import (
     Authority,
@@ -23,6 +23,7 @@ from perdure.durable.consuming import (
     too_young,
     working,
 )
+from perdure.durable.given import check_name, check_texts
 from perdure.durable.messages import (
     Approve,
     Cancel,
@@ -54,7 +55,7 @@ from perdure.log.header import PROGRAM
 from perdure.log.timestamps import wall_of
 from perdure.seconds import check_seconds
 from perdure.tools import arguments_digest, error_result, parse_arguments
-from perdure.tools.result import json_text
+from perdure.tools.result import given_json
 from perdure.wire import FunctionCallOutput
 
 HOLDER = "an operator"
@@ -136,8 +137,7 @@ async def tell_resolve(
         NotHalted: The call's outcome is not unknown.
         AlreadyResolved: Somebody said otherwise.
         HaltTooYoung: The call may still be running.
-        ConfigError: Nobody knows how long the tool may take.
-        ToolError: The evidence is not JSON.
+        ConfigError: Nobody knows how long the tool may take, or the evidence is not JSON.
     """
     at = await addressed(store, target)
     view, age = at.view, _age(min_age)
@@ -160,7 +160,7 @@ async def tell_resolve(
         dispatch=dispatch_of(call),
         output=output,
         failed=failed or ("it failed" if failed is not None else ""),
-        evidence=json_text(evidence) if evidence is not None else "",
+        evidence=evidence_json(evidence),
         min_age=age,
     )
     await put(store, target, at.session, told)
@@ -197,8 +197,7 @@ async def tell_step(
         NotHalted: The step's outcome is not unknown.
         AlreadyResolved: Somebody said otherwise.
         HaltTooYoung: The step may still be running.
-        ConfigError: Nobody knows how long the step may take.
-        ToolError: A value is not JSON.
+        ConfigError: Nobody knows how long the step may take, or a value is not JSON.
     """
     least = _age(min_age)
     session = (await addressed(store, target)).session
@@ -219,8 +218,8 @@ async def tell_step(
         call_id=target.call_id,
         step=step,
         dispatch=taken.start.id,
-        output=None if never_ran else json_text(value),
-        evidence=json_text(evidence) if evidence is not None else "",
+        output=None if never_ran else given_json(value, f"what step {step!r} gave"),
+        evidence=evidence_json(evidence),
         min_age=least,
     )
     await put(store, target, session, told)
@@ -234,16 +233,17 @@ async def tell_signal(store: Store, target: Target, said: Said, name: str, value
         RunFinished: It is over.
         AlreadyResolved: The signal came before, with another value.
         WaitsBelow: Only sub-agents of the run wait for it, and no session is named.
-        ToolError: The value is not JSON.
+        ConfigError: The name cannot be used, or the value is not JSON.
     """
     check_name(name, "signal")
+    raw = _raw(value, f"the value of signal {name!r}")
     at = await addressed(store, target)
     session, view = at.session, at.view
-    told = Signal(who=said.who, reason=said.reason, name=name, value=Raw(_json(value)))
+    told = Signal(who=said.who, reason=said.reason, name=name, value=raw)
     before = view.work.signals.get(name)
     if before is not None:
         if bytes(before.value) != bytes(told.value):
-            raise AlreadyResolved(target.run_id, name, bytes(before.value).decode())
+            raise otherwise(target, msgspec.structs.replace(told, value=before.value))
         return
     await check_is_here(store, target, at, "signal", name)
     await put(store, target, session, told)
@@ -259,18 +259,18 @@ async def tell_send(
         RunFinished: It is over.
         AlreadyResolved: The channel has a message of this key with another value.
         WaitsBelow: Only sub-agents of the run receive from it, and no session is named.
-        ConfigError: The channel or the key cannot be used.
-        ToolError: The value is not JSON.
+        ConfigError: The channel or the key cannot be used, or the value is not JSON.
     """
     check_name(channel, "channel")
     check_name(key, "message")
+    raw = _raw(value, f"message {key!r} of channel {channel!r}")
     at = await addressed(store, target)
     session, view = at.session, at.view
-    told = Sent(who=said.who, reason=said.reason, channel=channel, key=key, value=Raw(_json(value)))
+    told = Sent(who=said.who, reason=said.reason, channel=channel, key=key, value=raw)
     before = view.work.channels.get(channel, {}).get(key)
     if before is not None:
         if bytes(before.value) != bytes(told.value):
-            raise AlreadyResolved(target.run_id, key, bytes(before.value).decode())
+            raise otherwise(target, msgspec.structs.replace(told, value=before.value))
         return
     await check_is_here(store, target, at, "channel", channel)
     await put(store, target, session, told)
@@ -285,8 +285,10 @@ async def tell_reply(store: Store, target: Target, said: Said, key: str, value: 
         NotHeld: The call does not ask this.
         AlreadyResolved: Somebody answered otherwise.
         WrongAnswer: The answer is not of the type that was asked for.
-        ToolError: The value is not JSON.
+        ConfigError: The value is not JSON.
     """
+    check_name(key, "question")
+    raw = _raw(value, f"the answer to {key!r}")
     session = (await addressed(store, target)).session
     view = session.view()
     found = working(view, target.call_id)
@@ -294,25 +296,32 @@ async def tell_reply(store: Store, target: Target, said: Said, key: str, value: 
     if wait is None or wait.lost:
         raise NotHeld(target.run_id, target.call_id, f"it does not ask {key!r}")
     if wait.end is not None:
-        if bytes(wait.end.value) != _json(value):
+        if bytes(wait.end.value) != bytes(raw):
             raise AlreadyResolved(target.run_id, target.call_id, bytes(wait.end.value).decode())
         return
-    if fault := fault_in(wait.begin, json_text(value)):
+    if fault := fault_in(wait.begin, bytes(raw).decode()):
         raise WrongAnswer(target.run_id, target.call_id, fault)
     told = Reply(
         who=said.who,
         reason=said.reason,
         call_id=target.call_id,
         begin=wait.begin.id,
-        value=Raw(_json(value)),
+        value=raw,
     )
     await put(store, target, session, told)
 
 
-def _json(value: object) -> bytes:
-    text = json_text(value)
-    check_texts(value=text)
-    return text.encode()
+def evidence_json(evidence: object) -> str:
+    """What a word rests on, as JSON text; empty if on nothing.
+
+    Raises:
+        ConfigError: It is not JSON.
+    """
+    return given_json(evidence, "the evidence") if evidence is not None else ""
+
+
+def _raw(value: object, what: str) -> Raw:
+    return Raw(given_json(value, what).encode())
 
 
 async def tell_retry(store: Store, run_id: str, said: Said) -> None:

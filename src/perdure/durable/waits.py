@@ -7,6 +7,7 @@ for.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection
 from contextvars import ContextVar
 from typing import NoReturn, TypeVar
@@ -15,7 +16,8 @@ import msgspec
 from msgspec import Raw
 
 from perdure.clock import Clock, SystemClock
-from perdure.durable.callwork import Recorded, check_between_steps, check_name, recorded_now
+from perdure.durable.callwork import Recorded, check_between_steps, recorded_now
+from perdure.durable.given import check_instant, check_name, check_text, nanoseconds
 from perdure.durable.messages import Reply, Sent, Signal, Told, decode_told
 from perdure.durable.replies import AnswerType, Unfit
 from perdure.errors import ConfigError, Suspend
@@ -25,12 +27,6 @@ from perdure.loop import LoopPort
 from perdure.tools import Effect, current_call
 
 T = TypeVar("T")
-
-_LONGEST = 1e9
-"""Seconds that a wait may take at most: thirty years."""
-
-_LATEST = 7_258_118_400 * 10**9
-"""The year 2200, in nanoseconds since the Unix epoch; stores keep 64 bits."""
 
 WAITING: frozenset[Effect] = frozenset({"none", "idempotent", "keyed"})
 """The effects of tools that may wait: their calls are entered more than once (LOG 5.4)."""
@@ -48,31 +44,19 @@ async def sleep(name: str, seconds: float) -> None:
     Raises:
         ConfigError: The name or the time cannot be used, or the effect of the tool forbids a wait.
     """
-    span = _nanoseconds(seconds, "seconds")
-    await _sleep(name, lambda clock: clock.wall() + span)
+    check_name(name, "sleep")
+    span = nanoseconds(seconds, f"the time of sleep {name!r}")
+    await _sleep(name, ("for", span), lambda clock: clock.wall() + span)
 
 
 async def sleep_until(name: str, wall: int) -> None:
     """Wait until a time, in nanoseconds since the Unix epoch. Raises as `sleep`."""
-    _check_time(wall)
-    await _sleep(name, lambda _: wall)
+    check_name(name, "sleep")
+    check_instant(name, wall)
+    await _sleep(name, ("until", wall), lambda _: wall)
 
 
-def _check_time(wall: object) -> None:
-    if not isinstance(wall, int) or isinstance(wall, bool):
-        raise ConfigError(f"a time is a whole number of nanoseconds since 1970, got {wall!r}")
-    if not 0 <= wall <= _LATEST:
-        raise ConfigError(f"a time is in nanoseconds from 1970 to 2200, got {wall!r}")
-
-
-def _nanoseconds(seconds: object, what: str) -> int:
-    number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-    if not number or not isinstance(seconds, int | float) or not 0 <= seconds < _LONGEST:
-        raise ConfigError(f"{what} is a number of seconds that is not negative, got {seconds!r}")
-    return round(seconds * 1e9)
-
-
-async def _sleep(name: str, due: Callable[[Clock], int]) -> None:
+async def _sleep(name: str, terms: object, due: Callable[[Clock], int]) -> None:
     recorded = waiting_now(name, "sleep")
     if recorded is None:
         port = current_call().port
@@ -80,7 +64,7 @@ async def _sleep(name: str, due: Callable[[Clock], int]) -> None:
         await here.sleep((due(here) - here.wall()) / 1e9)
         return
     clock = recorded.recording.clock
-    wait = await begun(recorded, "sleep", name, due=due(clock))
+    wait = await begun(recorded, "sleep", name, terms, due=due(clock))
     if wait.end is None:
         if (wait.begin.due or 0) > clock.wall():
             await not_yet(recorded, wait, f"it sleeps: {name}")
@@ -106,10 +90,13 @@ async def wait_for(
         ConfigError: The name cannot be used, the effect of the tool forbids a wait, or nothing is
             recorded here.
     """
-    span = None if timeout is None else _nanoseconds(timeout, "timeout")
+    check_name(name, "signal")
+    what = f"the timeout of signal {name!r}"
+    span = None if timeout is None else nanoseconds(timeout, what)
     recorded = must_be_recorded(waiting_now(name, "signal"), "a signal")
     clock = recorded.recording.clock
-    wait = await begun(recorded, "signal", name, due=None if span is None else clock.wall() + span)
+    due = None if span is None else clock.wall() + span
+    wait = await begun(recorded, "signal", name, span, due=due)
     if wait.end is None:
         signal = recorded.recording.view.work.signals.get(name)
         if signal is not None:
@@ -142,9 +129,12 @@ async def interrupt(key: str, prompt: str, type: type[T]) -> T:  # noqa: A002 - 
         ConfigError: The key or the type cannot be used, the effect of the tool forbids a wait, or
             nothing is recorded here.
     """
-    recorded = must_be_recorded(waiting_now(key, "interrupt"), "a question")
+    check_name(key, "question")
+    check_text(prompt, f"the prompt of question {key!r}")
     asked = AnswerType(type, key)
-    wait = await begun(recorded, "interrupt", key, prompt=prompt, schema=asked.schema)
+    recorded = must_be_recorded(waiting_now(key, "interrupt"), "a question")
+    terms = prompt, type
+    wait = await begun(recorded, "interrupt", key, terms, prompt=prompt, schema=asked.schema)
     if wait.end is not None:
         try:
             return asked.read(bytes(wait.end.value).decode())
@@ -186,11 +176,28 @@ def must_be_recorded(recorded: Recorded | None, what: str) -> Recorded:
     return recorded
 
 
-async def begun(recorded: Recorded, kind: str, name: str, **members: object) -> Wait:
-    """The wait of a name, as it began first; one that has lost a race begins again."""
+async def begun(recorded: Recorded, kind: str, name: str, terms: object, **members: object) -> Wait:
+    """The wait of a name, as it began first; one that has lost a race begins again.
+
+    Args:
+        recorded: The work that waits.
+        kind: The kind of the wait.
+        name: Its name.
+        terms: What it is asked for with. Two at once under one name are one wait, so theirs must
+            be the same.
+        members: What its beginning says.
+
+    Raises:
+        ConfigError: It is waited for already, with other terms.
+    """
     key = kind, name
-    recorded.entered.add(key)
     known = recorded.work.waits.get(key)
+    is_over = known is not None and (known.end is not None or known.lost)
+    if not is_over and recorded.terms.get(key, terms) != terms:
+        why = f"the {kind} {name!r} of this call is waited for at once with other terms"
+        raise recorded.clash(kind, name, f"{why}, as another time or another question")
+    recorded.entered.add(key)
+    recorded.terms[key] = terms
     if known is None or known.lost:
         return await _begin(recorded, kind, name, members)
     return known
@@ -257,16 +264,31 @@ async def not_yet(recorded: Recorded, wait: Wait, why: str) -> NoReturn:
     if racing.get():
         recorded.asked[wait.begin.kind, wait.begin.name] += 1
         raise NotYet(wait.begin.kind, wait.begin.name)
-    await suspend(recorded, why)
+    try:
+        await suspend(recorded, why, [(wait.begin.kind, wait.begin.name)])
+    except asyncio.CancelledError:  # what cut it may wait under this name again
+        recorded.terms.pop((wait.begin.kind, wait.begin.name), None)
+        raise
 
 
-async def suspend(recorded: Recorded, why: str) -> NoReturn:
+async def suspend(
+    recorded: Recorded, why: str, waits: Collection[tuple[str, str]] = ()
+) -> NoReturn:
     """Unwind the tool. What it waits for is all it came to that has not ended, a question first.
 
+    Args:
+        recorded: The work that waits.
+        why: What is said of it.
+        waits: The kinds and the names of the waits that have not come.
+
     Raises:
-        Suspend: Always.
+        Suspend: Unless another raises.
+        ConfigError: One of the waits was asked for twice at once.
     """
     await recorded.settle()
+    for wait in waits:
+        if wait in recorded.clashes:
+            raise ConfigError(recorded.clashes[wait])
     recorded.call.suspend()
     shown = _shown(recorded)
     due = shown.get("due")

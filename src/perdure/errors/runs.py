@@ -17,6 +17,11 @@ class RunError(PerdureError):
         super().__init__(message)
 
 
+def _of(call_id: str, run: str) -> str:
+    """A call of a run, or the run itself where nothing names a call, as in a program."""
+    return f"call {call_id!r} of run {run!r}" if call_id else f"run {run!r}"
+
+
 class NoRun(RunError, LookupError):
     """There is no run of this id, or it has no session of this id.
 
@@ -70,7 +75,7 @@ class NotHeld(RunError):
 
     def __init__(self, run: str, call_id: str, why: str) -> None:
         self.call_id = call_id
-        super().__init__(run, f"call {call_id!r} of run {run!r} waits for no decision: {why}")
+        super().__init__(run, f"{_of(call_id, run)} waits for no decision: {why}")
 
 
 class VoteRefused(RunError):
@@ -84,7 +89,7 @@ class VoteRefused(RunError):
     def __init__(self, run: str, call_id: str, why: str) -> None:
         self.call_id = call_id
         self.why = why
-        super().__init__(run, f"this vote about call {call_id!r} of run {run!r} is refused: {why}")
+        super().__init__(run, f"this vote about {_of(call_id, run)} is refused: {why}")
 
 
 class NotHalted(RunError):
@@ -96,21 +101,22 @@ class NotHalted(RunError):
 
     def __init__(self, run: str, call_id: str, why: str) -> None:
         self.call_id = call_id
-        super().__init__(run, f"call {call_id!r} of run {run!r} is not halted: {why}")
+        super().__init__(run, f"{_of(call_id, run)} is not halted: {why}")
 
 
 class AlreadyResolved(RunError):
     """Somebody said otherwise before; the first word stands.
 
     Attributes:
-        call_id: The call.
+        call_id: The call; of a signal its name, of a message its key.
         recorded: What stands.
     """
 
-    def __init__(self, run: str, call_id: str, recorded: str) -> None:
+    def __init__(self, run: str, call_id: str, recorded: str, *, about: str = "") -> None:
         self.call_id = call_id
         self.recorded = recorded
-        super().__init__(run, f"call {call_id!r} of run {run!r} was resolved before: {recorded}")
+        what = f"{about} of run {run!r}" if about else _of(call_id, run)
+        super().__init__(run, f"{what} was {'told' if about else 'resolved'} before: {recorded}")
 
 
 class HaltTooYoung(RunError):
@@ -128,7 +134,7 @@ class HaltTooYoung(RunError):
         self.minimum = minimum
         super().__init__(
             run,
-            f"call {call_id!r} of run {run!r} was dispatched {age:.3f} s ago and may still be "
+            f"{_of(call_id, run)} was dispatched {age:.3f} s ago and may still be "
             f"running; wait until it is {minimum:g} s old",
         )
 
@@ -142,7 +148,7 @@ class WrongAnswer(RunError):
 
     def __init__(self, run: str, call_id: str, why: str) -> None:
         self.call_id = call_id
-        super().__init__(run, f"the answer to call {call_id!r} of run {run!r} does not fit: {why}")
+        super().__init__(run, f"the answer to {_of(call_id, run)} does not fit: {why}")
 
 
 class WaitsBelow(RunError):

@@ -40,7 +40,7 @@ from perdure.log.resuming import (
     transcript_of,
 )
 from perdure.log.session import Session
-from perdure.log.store import Filters, Lease, Store
+from perdure.log.store import Lease, Store, named_session
 from perdure.log.timestamps import timestamp
 from perdure.log.writing import Draft
 from perdure.loop import Answer, CallIds, PendingCall, Transcript, Trigger, Waiting
@@ -358,8 +358,8 @@ async def open_named(
         Leased: Another driver has it.
         LogError: The store refuses, as its methods say.
     """
-    found = (await store.list(Filters(name=name), limit=1)).sessions
-    session = found[0].id if found else ""
+    found = await named_session(store, name)
+    session = found.id if found is not None else ""
     if not session:
         try:
             return await record(

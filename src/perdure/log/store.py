@@ -17,9 +17,11 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 from msgspec import Struct
 
+from perdure.errors import ConfigError
 from perdure.log.entries import AnyEntry
 from perdure.log.header import Header
 from perdure.tools.transaction import Transaction
+from perdure.wire.surrogates import scalar_text
 
 
 class Fence(NamedTuple):
@@ -304,6 +306,24 @@ class Store(Log, Leases, Inbox, Blobs, Protocol):
 
 
 # --- what a store may offer beside ------------------------------------------------------
+
+
+def check_store(store: object) -> None:
+    """Refuse what is no store.
+
+    Raises:
+        ConfigError: It is none.
+    """
+    if not hasattr(store, "append") or not hasattr(store, "unconsumed") or isinstance(store, type):
+        raise ConfigError(f"a store is a URL, as 'sqlite:///a.db', or a Store, not {store!r:.60}")
+
+
+async def named_session(store: Log, name: object) -> Listed | None:
+    """The session of a name; None if there is none, as for what is no name."""
+    if not isinstance(name, str) or not name or scalar_text(name) != name:
+        return None  # a list without a name is of all sessions
+    found = (await store.list(Filters(name=name), limit=1)).sessions
+    return found[0] if found else None
 
 
 @runtime_checkable

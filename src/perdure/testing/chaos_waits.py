@@ -30,7 +30,7 @@ from perdure.testing.chaos_ledger import EffectLedger, Line
 from perdure.testing.chaos_places import path_here, place_of
 from perdure.testing.chaos_store import Faults
 from perdure.tools import Effect, current_call
-from perdure.tools.result import json_text
+from perdure.tools.result import given_json, json_text
 
 BY = "chaos"
 
@@ -219,7 +219,9 @@ def watching_steps(
         await faults.around(f"enter step {name}", lambda: write(line))
         try:
             value = await work()
-            left = msgspec.structs.replace(line, phase="left", output=json_text(value))
+            left = msgspec.structs.replace(
+                line, phase="left", output=given_json(value, "what it gave")
+            )
         except Exception as error:
             raised = msgspec.structs.replace(line, phase="raised", output=str(error))
             await faults.around(f"leave step {name}", lambda: write(raised))

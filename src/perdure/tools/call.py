@@ -18,7 +18,7 @@ from typing import Protocol, TypeAlias, TypeVar
 
 from perdure.errors import CallEnded, ConfigError, OutcomeUnknown
 from perdure.tools.effect import Effect
-from perdure.tools.result import ToolResult, json_text
+from perdure.tools.result import ToolResult, given_json
 
 T = TypeVar("T")
 
@@ -282,13 +282,12 @@ class Call:
 
         Raises:
             CallEnded: The call has ended.
-            ConfigError: The namespace is not of that form.
-            ToolError: The data is not JSON.
+            ConfigError: The namespace is not of that form, or the data is not JSON.
         """
         port = self.port
         if not _NAMESPACE.fullmatch(namespace):
             raise ConfigError(f"a record's namespace is OWNER:KIND, not {namespace!r}")
-        json_text(data)
+        given_json(data, f"record {namespace!r}")
         await port.write_record(self, namespace, data)
 
     def block_on(self, work: Coroutine[object, object, T]) -> T:

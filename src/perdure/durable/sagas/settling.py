@@ -7,7 +7,7 @@ from perdure.durable.messages import Settle, message_of
 from perdure.errors import AlreadyResolved, NotHalted
 from perdure.log import Store, View
 from perdure.log.sagas import Done
-from perdure.tools.result import json_text
+from perdure.tools.result import given_json
 
 
 async def tell_settle(
@@ -57,7 +57,7 @@ async def tell_settle(
         tool=call.call.name,
         verdict=verdict,
         about=stopped_at(view, done),
-        evidence=json_text(evidence) if evidence is not None else "",
+        evidence=given_json(evidence, "the evidence") if evidence is not None else "",
     )
     if not told.about:
         raise NotHalted(target.run_id, target.call_id, "no rollback stops at it")

@@ -136,7 +136,7 @@ PARAMETERS: list[tuple[str, Given, list[Any], str]] = [
         "sleep_until wall",
         lambda v: sleep_until("a", v),
         TIMES,
-        "and sleep 'a' got",
+        "sleep 'a' got",
     ),
     ("wait_for name", wait_for, NAMES, "the name of a signal"),
     ("wait_for timeout", lambda v: wait_for("a", timeout=v), SPANS, "the timeout of signal 'a'"),

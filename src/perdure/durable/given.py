@@ -75,7 +75,7 @@ def check_instant(name: str, wall: object) -> None:
     fits = isinstance(wall, int) and not isinstance(wall, bool) and 0 <= wall <= _LATEST
     if not fits:
         raise ConfigError(
-            f"a time is in whole nanoseconds since 1970, at most to 2200, and sleep {name!r} got "
+            f"a time is in whole nanoseconds since 1970, and from 1970 to 2200; sleep {name!r} got "
             f"{wall!r}; of a datetime with its zone that is int(when.timestamp()) * 10**9"
         )
 

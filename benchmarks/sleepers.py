@@ -4,10 +4,13 @@ Each run is an agent's: the model asks for a tool, the tool sleeps, and when it 
 answers. Three things are measured and held to a limit:
 
 * memory: a fresh process that opens the file and looks for what is due, beside one that does so on
-  an empty file; and what the process that drove all of them to sleep grew by. Runs that sleep are
-  in no process, so neither is more than noise and the caches of the file.
-* rate: one recovery that wakes all of them, beside *plain drives*, runs of the same agent whose
-  tool does not sleep, so many at once as the recovery drives. Both are of this very process.
+  an empty file; and what the process that drove all of them to sleep grew by since the first
+  quarter slept. Runs that sleep are in no process, so neither is more than noise and the caches of
+  the file.
+* rate: recoveries that wake all of them, beside *plain drives*, runs of one agent like theirs whose
+  tool does not sleep, so many at once as a recovery drives. Both are of this very process, turn and
+  turn about, so that what else the machine does meets both; the first drives of a process count for
+  neither.
 * order: the place at which each entered its tool, beside its place in the order of the due times.
   Those that are driven at once may overtake each other, and no others.
 
@@ -19,12 +22,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from benchmarks.table import Table
 from perdure import Agent, recover, sleep, tool
@@ -33,7 +38,15 @@ from perdure.stores.sqlite import SqliteStore
 from perdure.testing import FakeClock, ScriptedModel, call
 
 RUNS = 20_000
-PLAIN = 1000
+ROUNDS = 5
+"""How often a part of them wakes, with plain drives before and behind it."""
+
+PLAIN = 400
+"""Plain drives of a round."""
+
+WARM = 100
+"""Drives before anything is measured."""
+
 FILLING = 64
 """How many fall asleep at once."""
 
@@ -47,7 +60,7 @@ MOST_MEMORY = 4.0
 """MiB that a fresh process may take beside one of an empty file."""
 
 MOST_GROWN = 16.0
-"""MiB that the process may grow by in which all of them fell asleep: less than 1 KiB for each."""
+"""MiB that the process may grow by in which the last 15,000 fell asleep: about 1 KiB for each."""
 
 
 class Bench:
@@ -90,30 +103,32 @@ async def at_once(count: int, most: int, work: Callable[[int], Awaitable[object]
     return count / (time.perf_counter() - began)
 
 
-async def plain(bench: Bench, name: str) -> float:
+async def plain(bench: Bench, name: str, count: int = PLAIN) -> float:
     """Plain drives a second."""
+    agent = bench.agent(0)  # one for all of them, as a recovery has
 
     async def drive(number: int) -> None:
-        result = await bench.agent(0).run("Go.", run_id=f"{name}-{number}")
+        result = await agent.run("Go.", run_id=f"{name}-{number}")
         assert result.status == "done"
 
-    return await at_once(PLAIN, DEFAULT_CONCURRENCY, drive)
+    return await at_once(count, DEFAULT_CONCURRENCY, drive)
 
 
-async def fall_asleep(bench: Bench, runs: int) -> float:
-    """Runs that fall asleep a second; each is due at a time of its own."""
+async def fall_asleep(bench: Bench, runs: int, part: range) -> float:
+    """A part of the runs that falls asleep, a second; each is due at a time of its own."""
 
-    async def drive(number: int) -> None:
+    async def drive(place: int) -> None:
+        number = part[place]
         seconds = 3600 + number * STRIDE % runs
         result = await bench.agent(seconds).run("Go.", run_id=f"sleeper-{number}")
         assert result.status == "suspended"
 
-    return await at_once(runs, FILLING, drive)
+    return await at_once(len(part), FILLING, drive)
 
 
-async def wake(bench: Bench, runs: int) -> float:
-    """Runs that wake a second."""
-    await bench.clock.advance(3600 + runs)
+async def wake(bench: Bench, seconds: float, runs: int) -> float:
+    """Runs that wake a second, of those that are due when some seconds have passed."""
+    await bench.clock.advance(seconds)
     gc.collect()
     began = time.perf_counter()
     found = await recover(bench.agent(1), store=bench.store)
@@ -121,6 +136,33 @@ async def wake(bench: Bench, runs: int) -> float:
     assert len(found) == runs
     assert {one.status for one in found} == {"done"}
     return runs / taken
+
+
+class Rates(NamedTuple):
+    """What was measured in turn."""
+
+    plain: list[float]
+    """One more than the other."""
+    woken: list[float]
+
+    @property
+    def beside(self) -> list[float]:
+        """Of each round, the rate of waking beside the plain drives around it."""
+        pairs = zip(self.plain, self.plain[1:], strict=False)
+        return [
+            woken / statistics.fmean(pair) for woken, pair in zip(self.woken, pairs, strict=True)
+        ]
+
+
+async def in_turn(bench: Bench, runs: int) -> Rates:
+    """Plain drives, then a part of the runs that wakes, and so on."""
+    rates = Rates([await plain(bench, "plain-0")], [])
+    await bench.clock.advance(3599.5)  # half a second before the first is due
+    for number in range(ROUNDS):
+        part = (runs * (number + 1)) // ROUNDS - (runs * number) // ROUNDS
+        rates.woken.append(await wake(bench, part, part))
+        rates.plain.append(await plain(bench, f"plain-{number + 1}"))
+    return rates
 
 
 async def look(path: Path) -> None:
@@ -154,27 +196,27 @@ async def measured(directory: Path, runs: int) -> int:
     """Print the figures. Returns 1 if one is over its limit."""
     path = directory / "runs.db"
     bench = Bench(path)
-    before = await plain(bench, "before")
+    await plain(bench, "warm", WARM)
+    await fall_asleep(bench, runs, range(runs // 4))
     gc.collect()
-    awake = resident()
-    asleep = await fall_asleep(bench, runs)
+    before = resident()
+    asleep = await fall_asleep(bench, runs, range(runs // 4, runs))
     gc.collect()
-    grown = resident() - awake
+    grown = resident() - before
     empty, full = memory_of(directory / "empty.db"), memory_of(path)
-    woke = await wake(bench, runs)
-    after = await plain(bench, "after")
+    rates = await in_turn(bench, runs)
     await bench.store.close()
-    beside = woke / ((before + after) / 2)
+    beside = statistics.median(rates.beside)
     worst = displaced(bench.woken)
     table = Table(f"{runs:,} runs asleep on one SQLite file", "", "figure")
-    table.row("plain drives a second, before", before)
     table.row("fall asleep a second", asleep)
     table.row("this process grew meanwhile by, MiB", grown)
     table.row("a fresh process, an empty file, MiB", empty)
     table.row("a fresh process, all asleep, MiB", full)
-    table.row("wake a second", woke)
-    table.row("plain drives a second, after", after)
-    table.row("waking beside plain drives", beside)
+    table.row("plain drives a second", statistics.median(rates.plain))
+    table.row("wake a second", statistics.median(rates.woken))
+    table.row("waking beside plain drives, median", beside)
+    table.row("the same, the worst round", min(rates.beside))
     table.row("places out of order, at most", float(worst))
     table.show()
     good = {

@@ -8,23 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import cast
 
 import pytest
 
-from perdure import Agent, Runs
+from perdure import Runs
 from perdure.durable import find_run, read_run
 from perdure.log.store import Lease
 from perdure.stores.memory import MemoryStore
 from perdure.testing.chaos import BEFORE_AND_AFTER
 from perdure.testing.chaos_ledger import EffectLedger
-from perdure.testing.chaos_life import Life, live
+from perdure.testing.chaos_life import Life, Target, live
 from perdure.testing.chaos_simulated import Ended, simulate
 from perdure.testing.chaos_store import Fault, Faults, faulted
-from tests.chaos import agents
+from tests.chaos import agents, working
 
 RUN = "r"
 
@@ -33,7 +34,7 @@ RUN = "r"
 class Scene:
     """A run, and what its processes and those of its operator live on."""
 
-    agent: Agent[object]
+    agent: Target
     ledger: EffectLedger
     store: MemoryStore = dataclasses.field(default_factory=MemoryStore)
     leases: list[Lease] = dataclasses.field(default_factory=list[Lease])
@@ -44,7 +45,12 @@ class Scene:
 
         async def work(faults: Faults) -> str:
             life = Life(
-                run=RUN, input="Go.", number=next(self.lives), ledger=self.ledger, faults=faults
+                run=RUN,
+                input="Go.",
+                number=next(self.lives),
+                ledger=self.ledger,
+                faults=faults,
+                answers=working.ANSWERS,
             )
             own = faulted(self.store, faults, on_lease=self.leases.append)
             return await live(self.agent, own, life)
@@ -65,8 +71,12 @@ class Scene:
         self.leases.clear()
 
     def entered(self) -> list[str]:
-        """The calls with an effect that entered their tools."""
-        return [line.call_id for line in self.ledger.lines(RUN) if line.phase == "entered"]
+        """The calls and the steps that act once and were entered."""
+        return [
+            line.call_id
+            for line in self.ledger.lines(RUN)
+            if line.phase == "entered" and line.effect == "once"
+        ]
 
     async def status(self) -> str:
         return (await Runs(self.store).get(RUN)).status
@@ -78,12 +88,31 @@ class Scene:
         return taken + len(await self.store.unconsumed(session.id))
 
 
-@pytest.mark.parametrize("number", [3, 4, 5, 6, 7])
-def test_a_cancel_that_dies_is_finished_by_the_next_process(number: int, tmp_path: Path) -> None:
+ONCE: dict[str, Callable[[], object]] = {
+    "once": agents.once,
+    "tool_interrupt": functools.partial(working.in_tool, "interrupt"),
+    "program_timely": functools.partial(working.in_program, "timely"),
+    "below_sleep": functools.partial(working.in_below, "sleep"),
+}
+"""Runs that act once; with waits, they do so before and behind one."""
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        *(("once", number) for number in (3, 4, 5, 6, 7)),
+        *(("tool_interrupt", number) for number in (8, 13, 17)),
+        *(("program_timely", number) for number in (5, 9, 12)),
+        *(("below_sleep", number) for number in (20, 27)),
+    ],
+)
+def test_a_cancel_that_dies_is_finished_by_the_next_process(
+    name: str, number: int, tmp_path: Path
+) -> None:
     for place, when in itertools.product(range(1, 20), BEFORE_AND_AFTER):
         directory = tmp_path / f"{place}-{when}"
         directory.mkdir()
-        scene = Scene(agent=cast("Agent[object]", agents.once()), ledger=EffectLedger(directory))
+        scene = Scene(agent=cast("Target", ONCE[name]()), ledger=EffectLedger(directory))
         assert scene.drive(Fault(number, "after")) == "killed"
         asyncio.run(scene.lapse())
         before = scene.entered()

@@ -11,23 +11,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Generator
 from pathlib import Path
 from typing import cast
 
-from perdure import Agent
 from perdure.log.store import Store
 from perdure.stores import open_store
 from perdure.testing.chaos import BEFORE_AND_AFTER
 from perdure.testing.chaos_commits import Commits, counting
 from perdure.testing.chaos_judge import Evidence, judge, read_record
 from perdure.testing.chaos_ledger import EffectLedger
-from perdure.testing.chaos_life import Life, live
+from perdure.testing.chaos_life import Life, Target, live
 from perdure.testing.chaos_simulated import simulate
 from perdure.testing.chaos_store import Fault, Faults
-from tests.chaos import agents
+from tests.chaos import agents, working
 
 LEASE = 0.2
 """Seconds that a lease holds."""
@@ -88,9 +88,7 @@ async def _awaited(work: Awaitable[object]) -> object:
 class Freezer:
     """Tries out faults with an agent, a run for each."""
 
-    def __init__(
-        self, agent: Agent[object], store: Store, ledger: EffectLedger, commits: Commits
-    ) -> None:
+    def __init__(self, agent: Target, store: Store, ledger: EffectLedger, commits: Commits) -> None:
         self._agent = agent
         self._store = store
         self._ledger = ledger
@@ -127,6 +125,10 @@ class Freezer:
             final=final.outputs,
             commits=self._commits.of_run(run),
             faults=final.faults,
+            nested=final.nested,
+            waiting=final.waiting,
+            known=final.known,
+            answered=final.answered,
             rewrites=True,  # what was resolved while it was frozen stands
             raced=True,
         )
@@ -143,6 +145,7 @@ class Freezer:
                 ledger=self._ledger,
                 faults=faults,
                 table="fired",
+                answers=working.ANSWERS,
             )
             return await live(self._agent, self._store, life)
 
@@ -151,8 +154,9 @@ class Freezer:
 
 @contextlib.contextmanager
 def freezer(name: str) -> Generator[Freezer]:
-    """What freezes drivers of an agent of `tests.chaos.agents`, on SQLite."""
-    agent = cast("Agent[object]", getattr(agents, name)())
+    """What freezes drivers, on SQLite, of one of `tests.chaos.agents` or `tests.chaos.working`."""
+    module = agents if hasattr(agents, name) else working
+    agent = dataclasses.replace(cast("Target", getattr(module, name)()), lease=LEASE)
     with tempfile.TemporaryDirectory() as directory:
         url = f"sqlite:///{directory}/log.db"
         store = open_store(url)
@@ -160,6 +164,6 @@ def freezer(name: str) -> Generator[Freezer]:
             _ = runner.run(store.list(limit=1))
         with counting(url, "fired") as commits:
             ledger = EffectLedger(Path(directory))
-            yield Freezer(agent.with_(lease=LEASE), store, ledger, commits)
+            yield Freezer(agent, store, ledger, commits)
         with asyncio.Runner() as runner:
             runner.run(store.close())

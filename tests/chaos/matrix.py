@@ -219,7 +219,13 @@ def test_two_processes_die_one_after_the_other(agent: str, place: Place) -> None
         assert any(len(trial.faults) == 2 for trial in report.trials)
 
 
-@pytest.mark.parametrize("agent", ["mixed_parallel_sqlite", "held", "nested_held", "voted"])
+FROZEN = (
+    *("mixed_parallel_sqlite", "held", "nested_held", "voted"),
+    *("tool_once", "program_timely"),
+)
+
+
+@pytest.mark.parametrize("agent", FROZEN)
 def test_a_driver_is_frozen_past_its_lease(agent: str) -> None:
     with freezer(agent) as tests:
         assert tests.everywhere() > len(tests.writes)

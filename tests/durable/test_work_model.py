@@ -132,6 +132,7 @@ class Place:
         return [await self._part(part, f"p{place}", faults) for place, part in enumerate(self.work)]
 
     async def _part(self, part: Part, name: str, faults: Faults) -> object:
+        value: object
         match part:
             case Together(parts):
                 async with asyncio.TaskGroup() as group:

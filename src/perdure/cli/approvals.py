@@ -247,7 +247,11 @@ def export(*, run: str, call: str, url: str, session: str, hold: str) -> int:
     help="When it expired, since the Unix epoch; needed with --key for what has expired.",
 )
 def verify(*, file: str, keys: tuple[str, ...], need: int | None, due: int | None) -> int:
-    """Count the votes of an exported decision again, without a store. `-` reads standard input."""
+    """Count the votes of an exported decision again, without a store. `-` reads standard input.
+
+    Signatures show that those who count voted so. That no vote was left out they do not show:
+    docs/approvals.md says what does.
+    """
     from perdure.ballots import BadEvidence, BadKey, check_evidence, read_evidence
 
     known = dict(_named_key(text) for text in keys)

@@ -218,6 +218,20 @@ async def test_a_function_that_wants_arguments_is_no_work_of_a_step(
         assert outputs(bench.result)[CALL] == "taken"
 
 
+async def test_steps_at_once_outside_a_call_or_inside_a_step_are_refused_before_any_runs() -> None:
+    taken: list[str] = []
+    pairs = [(name, lambda: taken.append("taken")) for name in ("a", "b")]
+    with pytest.raises(ConfigError, match="outside a tool"):
+        await parallel(pairs)
+
+    async def work() -> object:
+        return await step("outer", lambda: parallel(pairs), effect="none")
+
+    with pytest.raises(RunFailed, match="step 'a' is asked for inside step 'outer'"):
+        await Program(work, store=MemoryStore()).run(run_id=RUN)
+    assert taken == []
+
+
 async def test_a_coroutine_is_no_work_of_a_step_and_is_closed() -> None:
     async def work() -> object:
         return await step("look", look())  # type: ignore[call-overload]

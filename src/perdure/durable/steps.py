@@ -171,6 +171,9 @@ async def parallel(
         raise ConfigError(f"two steps are named {min(twice)!r}; give each a name of its own")
     if most is not None:
         check_count("most", most)
+    if pairs:
+        check_between_steps(f"step {pairs[0][0]!r}")
+        _ = recorded_now()  # a call has to be running
     slots = asyncio.Semaphore(most or max(len(pairs), 1))
 
     async def one(name: str, work: Work[object]) -> object:

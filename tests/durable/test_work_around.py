@@ -9,7 +9,20 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from perdure import Agent, OutcomeUnknown, Runs, current_call, interrupt, recover, sleep, step, tool
+from perdure import (
+    Agent,
+    OutcomeUnknown,
+    Program,
+    RunFailed,
+    Runs,
+    current_call,
+    interrupt,
+    recover,
+    sleep,
+    step,
+    tool,
+    wait_for,
+)
 from perdure.log.entries import StepEntry
 from perdure.stores.memory import MemoryStore
 from perdure.testing import FakeClock, ScriptedModel, call, turn
@@ -125,6 +138,133 @@ async def test_steps_of_a_group_are_taken_once_though_one_of_them_fails() -> Non
     await bench.clock.advance(61)
     assert await bench.run() == "done"
     assert bench.did == ["charge"]
+
+
+# --- around waits --------------------------------------------------------------------------------
+
+
+async def star() -> None:
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(sleep("nap", 60))
+            group.create_task(wait_for("paid", timeout=60))
+    except* LookupError:
+        pass
+    except* TimeoutError:
+        pass
+
+
+async def completed() -> None:
+    for one in asyncio.as_completed([sleep("nap", 60), interrupt("sure", "Sure?", bool)]):
+        await one
+
+
+async def timed() -> None:
+    async with asyncio.timeout(3600):
+        await asyncio.gather(sleep("nap", 60), sleep("longer", 120))
+
+
+async def shielded() -> None:
+    await asyncio.shield(sleep("nap", 60))
+
+
+async def stacked() -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        group = await stack.enter_async_context(asyncio.TaskGroup())
+        group.create_task(timed())
+        await sleep("night", 60)
+
+
+PASS: dict[str, Callable[[], Awaitable[object]]] = {
+    "except*": star,
+    "as_completed": completed,
+    "wait_for": lambda: asyncio.wait_for(sleep("nap", 60), 3600),
+    "timeout": timed,
+    "shield": shielded,
+    "groups in groups": stacked,
+}
+
+
+@pytest.mark.parametrize("how", PASS)
+@pytest.mark.parametrize("asker", ["tool", "program"])
+async def test_what_passes_an_error_on_passes_a_wait_on(asker: str, how: str) -> None:
+    def make(bench: Bench) -> Body:
+        async def body() -> object:
+            await PASS[how]()
+            return await bench.step("behind")
+
+        return body
+
+    bench = bench_of(make)
+    program = Program(bench.body, name="work", store=bench.store, clock=bench.clock)
+
+    async def run() -> str:
+        if asker == "tool":
+            return await bench.run()
+        return (await program.run(run_id=RUN)).status
+
+    waits = {"suspended", "input_required"}
+    assert await run() in waits
+    (pending,) = (await bench.runs.get(RUN)).pending
+    if how == "as_completed":
+        await bench.runs.answer(RUN, pending.call.call_id, "sure", True)
+    for _ in range(2):
+        await bench.clock.advance(61)
+        status = await run()
+    assert status == "done"
+    assert bench.did == ["behind"]
+
+
+async def waited() -> object:
+    tasks = [asyncio.ensure_future(sleep("nap", 60)), asyncio.ensure_future(wait_for("paid"))]
+    await asyncio.wait(tasks)
+    return [task.exception() is None for task in tasks]
+
+
+async def kept() -> object:
+    found = await asyncio.gather(sleep("nap", 60), wait_for("paid"), return_exceptions=True)
+    return len(found)
+
+
+async def caught() -> object:
+    try:
+        await sleep("nap", 60)
+    except BaseException as error:  # noqa: BLE001 - what users must not write
+        return str(error)
+    return "slept"
+
+
+async def starred() -> object:
+    said = "slept"
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(sleep("nap", 60))
+    except* BaseException as errors:  # noqa: BLE001 - likewise
+        said = str(errors)
+    return said
+
+
+SWALLOW: dict[str, Callable[[], Awaitable[object]]] = {
+    "asyncio.wait": waited,
+    "return_exceptions": kept,
+    "except BaseException": caught,
+    "except* BaseException": starred,
+}
+
+
+@pytest.mark.parametrize("how", SWALLOW)
+@pytest.mark.parametrize("asker", ["tool", "program"])
+async def test_what_swallows_an_error_swallows_a_wait_and_is_not_believed(
+    asker: str, how: str
+) -> None:
+    bench = bench_of(lambda _: SWALLOW[how])
+    if asker == "tool":
+        assert await bench.run() == "done"
+        assert "went on after it was told to wait" in outputs(bench.result)[CALL]
+        return
+    program = Program(bench.body, name="work", store=bench.store, clock=bench.clock)
+    with pytest.raises(RunFailed, match="went on after it was told to wait"):
+        await program.run(run_id=RUN)
 
 
 # --- beside other calls --------------------------------------------------------------------------

@@ -606,7 +606,7 @@ async def test_records_go_to_the_port_of_the_job() -> None:
         ("", {}, ConfigError),
         (":job", {}, ConfigError),
         ("acme:", {}, ConfigError),
-        ("acme:job", object(), ToolError),
+        ("acme:job", object(), ConfigError),
     ],
 )
 async def test_a_record_that_no_log_could_hold_is_refused_where_nobody_records_too(

@@ -13,6 +13,7 @@ describe it are kept, and the secrets of URLs are replaced.
 
 from __future__ import annotations
 
+import abc
 import asyncio
 import contextvars
 from base64 import b64encode
@@ -201,19 +202,19 @@ class Cassette:
         return max((place for place in places if place is not None), key=len, default="-")
 
 
-class _Body:
+class _Body(abc.ABC):
     """The reading of an answer that gives its pieces one by one."""
 
     @property
-    def status(self) -> int:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def status(self) -> int: ...
 
     @property
-    def headers(self) -> Mapping[str, str]:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def headers(self) -> Mapping[str, str]: ...
 
-    async def read(self) -> bytes:
-        raise NotImplementedError
+    @abc.abstractmethod
+    async def read(self) -> bytes: ...
 
     async def read_all(self, limit: int) -> bytes:
         pieces: list[bytes] = []

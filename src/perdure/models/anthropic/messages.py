@@ -8,6 +8,7 @@ annotations whose types begin with `anthropic:` hold a block, a tool or a citati
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
@@ -65,7 +66,8 @@ _FOREIGN = "Anthropic takes back only what it made itself"
 Block = dict[str, object]
 
 
-class Messages(BlockForm, msgspec.Struct, frozen=True):
+@dataclasses.dataclass(frozen=True, slots=True)
+class Messages(BlockForm):
     """How the Messages API writes a transcript.
 
     Attributes:

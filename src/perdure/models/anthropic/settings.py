@@ -19,8 +19,11 @@ from perdure.models.mapping.kept import extension, kept
 from perdure.models.mapping.losses import Lost
 from perdure.models.mapping.names import checked_name
 from perdure.models.mapping.settings import (
+    allowed_names,
+    format_of,
     given,
     model_named,
+    own_settings,
     refuse_held,
     report_settings,
     stops_of,
@@ -33,7 +36,6 @@ from perdure.wire import (
     FunctionTool,
     JsonSchemaFormat,
     Request,
-    TextFormat,
     ToolDefinition,
     UnknownTool,
     UnknownToolChoice,
@@ -141,7 +143,7 @@ def _allowed(settings: Request) -> frozenset[str] | None:
     choice = settings.tool_choice
     if not isinstance(choice, AllowedTools):
         return None
-    return frozenset(tool.name for tool in choice.tools if isinstance(tool, FunctionChoice))
+    return frozenset(allowed_names(choice))
 
 
 def _tool_choice(
@@ -194,13 +196,8 @@ def _choice(choice: object, lost: Lost) -> dict[str, object]:
 
 
 def _format(settings: Request, config: dict[str, object], lost: Lost) -> None:
-    text = settings.text or None
-    if text is None:
-        return
-    if text.verbosity:
-        lost.add("verbosity", "Anthropic has no such setting", "text.verbosity")
-    wanted = text.format or None
-    if wanted is None or isinstance(wanted, TextFormat):
+    wanted = format_of(settings, lost, maker="Anthropic")
+    if wanted is None:
         return
     if not isinstance(wanted, JsonSchemaFormat):
         lost.add(wanted.type, "Anthropic answers in JSON only by a schema", "text.format")
@@ -211,6 +208,7 @@ def _format(settings: Request, config: dict[str, object], lost: Lost) -> None:
     config["format"] = {"type": "json_schema", "schema": schema}
 
 
+_ELSEWHERE = frozenset({"stop", "stop_sequences", "thinking", "output_config", OWN})
 _NOT_TAKEN = (
     "presence_penalty",
     "frequency_penalty",
@@ -226,13 +224,7 @@ def _others(settings: Request, out: dict[str, object], lost: Lost) -> None:
     _metadata(settings, out, lost)
     _service_tier(settings, out, lost)
     _stop(settings, out, lost)
-    for name, raw in kept(settings).items():
-        if name in {"stop", "thinking", "output_config", OWN, "stop_sequences"} or raw == b"null":
-            continue
-        if name in _OWN_SETTINGS:
-            out[name] = Raw(raw)
-        elif not name.startswith("perdure:"):
-            lost.add(name, "Anthropic has no such setting", name)
+    out.update(own_settings(settings, _OWN_SETTINGS, _ELSEWHERE, lost, maker="Anthropic"))
     if OWN in kept(settings):
         out.update(members_of(kept(settings)[OWN]))
 

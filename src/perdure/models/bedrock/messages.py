@@ -8,11 +8,11 @@ item, a part or a tool is a cache point behind it.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-import msgspec
 from msgspec import Raw
 
 from perdure.models.mapping.forms import (
@@ -98,7 +98,8 @@ _SOUNDS = {
 Block = dict[str, object]
 
 
-class Converse(BlockForm, msgspec.Struct, frozen=True):
+@dataclasses.dataclass(frozen=True, slots=True)
+class Converse(BlockForm):
     """How Converse writes a transcript.
 
     Attributes:

@@ -20,9 +20,13 @@ from perdure.models.mapping.kept import kept, kept_object, report_unknown
 from perdure.models.mapping.losses import Lost
 from perdure.models.mapping.names import checked_name
 from perdure.models.mapping.settings import (
+    allowed_names,
+    format_of,
     given,
     merged,
     model_named,
+    own_settings,
+    put_own,
     refuse_held,
     report_settings,
     stops_of,
@@ -36,7 +40,6 @@ from perdure.wire import (
     FunctionTool,
     JsonSchemaFormat,
     Request,
-    TextFormat,
     UnknownTool,
 )
 from perdure.wire.jsontext import members_of
@@ -103,7 +106,7 @@ def _tool_config(settings: Request, seen: Seen, lost: Lost) -> Members:
     allowed: frozenset[str] | None = None
     mode: object = choice
     if isinstance(choice, AllowedTools):
-        allowed = frozenset(one.name for one in choice.tools if isinstance(one, FunctionChoice))
+        allowed = frozenset(allowed_names(choice))
         mode = choice.mode or "auto"
     tools: list[Members] = []
     names: list[str] = []
@@ -240,13 +243,8 @@ def _inference(settings: Request, more: Members, lost: Lost, *, thinks: bool) ->
 
 
 def _format(settings: Request, out: Members, lost: Lost) -> None:
-    text = settings.text or None
-    if text is None:
-        return
-    if text.verbosity:
-        lost.add("verbosity", "Bedrock has no such setting", "text.verbosity")
-    wanted = text.format or None
-    if wanted is None or isinstance(wanted, TextFormat):
+    wanted = format_of(settings, lost, maker="Bedrock")
+    if wanted is None:
         return
     if not isinstance(wanted, JsonSchemaFormat):
         lost.add(wanted.type, "Bedrock answers in JSON only by a schema", "text.format")
@@ -268,7 +266,7 @@ _NOT_TAKEN = (
     "safety_identifier",
     "background",
 )
-_KNOWN = frozenset({"stop", "stop_sequences", "top_k", "cache_control", OWN})
+_ELSEWHERE = frozenset({"stop", "stop_sequences", "top_k", "cache_control", OWN})
 _OF_CLAUDE = frozenset({"thinking", "output_config"})
 
 
@@ -280,16 +278,9 @@ def _others(settings: Request, out: Members, lost: Lost) -> None:
         out["requestMetadata"] = settings.metadata
     if settings.service_tier and settings.service_tier != "auto":
         out["serviceTier"] = {"type": settings.service_tier}
-    for name, raw in kept(settings).items():
-        if name in _KNOWN or raw == b"null":
-            continue
-        if name in _OF_CLAUDE and is_claude(settings.model or ""):
-            continue
-        if name in _OWN_SETTINGS:
-            out[name] = merged(out.get(name), Raw(raw))
-        elif not name.startswith("perdure:"):
-            lost.add(name, "Bedrock has no such setting", name)
+    elsewhere = _ELSEWHERE | _OF_CLAUDE if is_claude(settings.model or "") else _ELSEWHERE
+    for name, own in own_settings(settings, _OWN_SETTINGS, elsewhere, lost, maker="Bedrock"):
+        out[name] = merged(out.get(name), own)
     if "cache_control" in kept(settings):
         lost.add("cache_control", "put it on what is to be cached", "cache_control")
-    for name, own in members_of(kept(settings).get(OWN, b"{}")).items():
-        out[name] = merged(out.get(name), own)
+    put_own(out, settings, OWN)

@@ -7,6 +7,7 @@ tools whose types begin with `gemini:`, which hold a part or a tool whole.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, cast
@@ -65,7 +66,8 @@ _RENAMED = {"application/json": "text/plain", "application/xml": "text/xml"}
 ApiPart = dict[str, object]
 
 
-class Contents(BlockForm, msgspec.Struct, frozen=True):
+@dataclasses.dataclass(frozen=True, slots=True)
+class Contents(BlockForm):
     """How Gemini writes a transcript.
 
     Attributes:

@@ -15,9 +15,12 @@ from perdure.models.mapping.kept import kept
 from perdure.models.mapping.losses import Lost
 from perdure.models.mapping.names import checked_name
 from perdure.models.mapping.settings import (
+    allowed_names,
+    format_of,
     given,
-    merged,
     model_named,
+    own_settings,
+    put_own,
     refuse_held,
     report_settings,
     stops_of,
@@ -28,7 +31,6 @@ from perdure.wire import (
     FunctionTool,
     JsonSchemaFormat,
     Request,
-    TextFormat,
     UnknownFormat,
     UnknownTool,
 )
@@ -133,7 +135,7 @@ def _choice(
                 raise ConfigError(f"tool_choice names {choice.name!r}, which is none of the tools")
             return {"mode": "ANY", "allowedFunctionNames": [choice.name]}, None
         case AllowedTools():
-            allowed = [one.name for one in choice.tools if isinstance(one, FunctionChoice)]
+            allowed = allowed_names(choice)
             if choice.mode == "required":
                 return {"mode": "ANY", "allowedFunctionNames": allowed}, None
             mode, _ = _choice(choice.mode or "auto", names, lost, strict=strict)
@@ -224,13 +226,8 @@ def _budget(model: str, effort: str, lost: Lost) -> int:
 
 
 def _format(settings: Request, model: str, config: Members, lost: Lost, *, tools: bool) -> None:
-    text = settings.text or None
-    if text is None:
-        return
-    if text.verbosity:
-        lost.add("verbosity", "Gemini has no such setting", "text.verbosity")
-    wanted = text.format or None
-    if wanted is None or isinstance(wanted, TextFormat):
+    wanted = format_of(settings, lost, maker="Gemini")
+    if wanted is None:
         return
     if isinstance(wanted, UnknownFormat):
         lost.add(wanted.type, "Gemini has no such format", "text.format")
@@ -256,19 +253,12 @@ _NOT_TAKEN = (
     "service_tier",
     "background",
 )
-_KNOWN = frozenset({"seed", "top_k", "stop", "stop_sequences", OWN})
+_ELSEWHERE = frozenset({"seed", "top_k", "stop", "stop_sequences", OWN})
 
 
 def _others(settings: Request, out: Members, lost: Lost) -> None:
     report_settings(settings, _NOT_TAKEN, lost, maker="Gemini")
     for name in settings.metadata or {}:
         lost.add(name, "Gemini takes no metadata", f"metadata.{name}")
-    for name, raw in kept(settings).items():
-        if name in _KNOWN or raw == b"null":
-            continue
-        if name in _OWN_SETTINGS:
-            out[name] = Raw(raw)
-        elif not name.startswith("perdure:"):
-            lost.add(name, "Gemini has no such setting", name)
-    for name, own in members_of(kept(settings).get(OWN, b"{}")).items():
-        out[name] = merged(out.get(name), own)
+    out.update(own_settings(settings, _OWN_SETTINGS, _ELSEWHERE, lost, maker="Gemini"))
+    put_own(out, settings, OWN)

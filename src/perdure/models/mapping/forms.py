@@ -6,6 +6,7 @@ writes pieces and turns: a function of what it is given alone, so that bytes can
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal, NamedTuple, Protocol
 
@@ -117,7 +118,7 @@ class Form(Protocol):
         ...
 
 
-class BlockForm:
+class BlockForm(abc.ABC):
     """A form whose items are blocks of JSON, each kind of item in the provider's own way.
 
     Attributes:
@@ -155,14 +156,14 @@ class BlockForm:
         del turn
         return None
 
-    def _message(self, message: Message, lost: Lost) -> Piece | None:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def _message(self, message: Message, lost: Lost) -> Piece | None: ...
 
-    def _call(self, call: FunctionCall, lost: Lost) -> list[bytes]:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def _call(self, call: FunctionCall, lost: Lost) -> list[bytes]: ...
 
-    def _thought(self, thought: Reasoning, lost: Lost) -> Mapping[str, object] | None:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def _thought(self, thought: Reasoning, lost: Lost) -> Mapping[str, object] | None: ...
 
 
 def written(role: str, name: str, blocks: Sequence[bytes]) -> bytes:

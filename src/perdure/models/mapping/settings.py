@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import cast
 
 import msgspec
@@ -10,7 +10,15 @@ import msgspec
 from perdure.errors import ConfigError
 from perdure.models.mapping.kept import kept
 from perdure.models.mapping.losses import Lost
-from perdure.wire import ABSENT, CompactRequest, Request
+from perdure.wire import (
+    ABSENT,
+    AllowedTools,
+    CompactRequest,
+    Format,
+    FunctionChoice,
+    Request,
+    TextFormat,
+)
 from perdure.wire.jsontext import members_of
 
 
@@ -62,6 +70,49 @@ def report_settings(settings: Request, names: Sequence[str], lost: Lost, *, make
             lost.add(name, f"{maker} has nothing of the kind", f"include[{index}]")
 
 
+def allowed_names(choice: AllowedTools) -> list[str]:
+    """The functions that a choice of some tools allows."""
+    return [tool.name for tool in choice.tools if isinstance(tool, FunctionChoice)]
+
+
+def format_of(settings: Request, lost: Lost, *, maker: str) -> Format | None:
+    """The format that an answer is to have, if that is not plain text.
+
+    Args:
+        settings: The settings.
+        lost: Where it is noted that the provider has no verbosity.
+        maker: Who the provider is.
+    """
+    text = settings.text or None
+    if text is None:
+        return None
+    if text.verbosity:
+        lost.add("verbosity", f"{maker} has no such setting", "text.verbosity")
+    wanted = text.format or None
+    return None if isinstance(wanted, TextFormat) else wanted
+
+
+def own_settings(
+    settings: Request, own: Container[str], elsewhere: Container[str], lost: Lost, *, maker: str
+) -> Iterator[tuple[str, msgspec.Raw]]:
+    """The members of a provider's own among those that the wire does not know.
+
+    Args:
+        settings: The settings.
+        own: The members that the provider has.
+        elsewhere: Members that somebody else reads.
+        lost: Where the others are noted.
+        maker: Who the provider is.
+    """
+    for name, raw in kept(settings).items():
+        if name in elsewhere or raw == b"null":
+            continue
+        if name in own:
+            yield name, msgspec.Raw(raw)
+        elif not name.startswith("perdure:"):
+            lost.add(name, f"{maker} has no such setting", name)
+
+
 def stops_of(settings: Request) -> list[str]:
     """The texts to stop at, which the wire has no member for: `stop`, or `stop_sequences`."""
     members = kept(settings)
@@ -79,6 +130,12 @@ def merged(made: object, own: msgspec.Raw) -> object:
     for name, raw in inner.items():
         found[name] = merged(found.get(name), raw)
     return found
+
+
+def put_own(body: dict[str, object], settings: Request, mark: str) -> None:
+    """Put the members that a mark on the settings holds into a body, member by member."""
+    for name, own in members_of(kept(settings).get(mark, b"{}")).items():
+        body[name] = merged(body.get(name), own)
 
 
 def given(value: object) -> bool:

@@ -274,11 +274,14 @@ class Session(Generic[OutputT]):
     async def _send(
         self, prompts: Sequence[Item | Hidden], trigger: Trigger | None
     ) -> RunResult[OutputT]:
+        return await self._drive(await self._saying(prompts, trigger), trigger)
+
+    async def _saying(self, prompts: Sequence[Item | Hidden], trigger: Trigger | None) -> Opening:
+        """How a drive opens that says something: behind what the record answers, if it does."""
         replay = await self._replay(prompts)
         for item in prompts if replay else ():
             self._put(item, "steer", trigger)
-        opening = Opening(answers=replay) if replay else Opening(prompts=tuple(prompts))
-        return await self._drive(opening, trigger)
+        return Opening(answers=replay) if replay else Opening(prompts=tuple(prompts))
 
     async def _replay(self, prompts: Sequence[Item | Hidden] = ()) -> tuple[Answer, ...]:
         """What the record answers to the pending calls, if it answers them all.
@@ -304,11 +307,15 @@ class Session(Generic[OutputT]):
         Where the transcript ends with a typed answer that was accepted, that is the answer, and the
         model is not asked. One that does not fit is sent back.
         """
+        return await self._drive(await self._continuing(), trigger)
+
+    async def _continuing(self) -> Opening:
+        """How a drive opens that goes on from the transcript as it stands."""
         self._refuse_if_running()
         correction = self._agent.correction(self._transcript.snapshot())
         if correction is not None:
-            return await self._drive(Opening(prompts=(Hidden(correction),)), trigger)
-        return await self._drive(Opening(answers=await self._replay()), trigger)
+            return Opening(prompts=(Hidden(correction),))
+        return Opening(answers=await self._replay())
 
     async def resume(self, *answers: Answer, trigger: Trigger | None = None) -> RunResult[OutputT]:
         """Answer every pending call, and run on.
@@ -323,10 +330,13 @@ class Session(Generic[OutputT]):
             NeedsApproval: An approved call waits for votes, which no answer stands for.
             AlreadyRunning: A drive is running.
         """
+        return await self._drive(await self._answering(answers), trigger)
+
+    async def _answering(self, answers: Sequence[Answer]) -> Opening:
+        """How a drive opens that answers the pending calls."""
         self._refuse_if_running()
         await self._take_votes()
-        checked = check_answers(self._pending, answers, await self._agent.tools_now())
-        return await self._drive(Opening(answers=checked), trigger)
+        return Opening(answers=check_answers(self._pending, answers, await self._agent.tools_now()))
 
     def stream(
         self,
@@ -342,12 +352,12 @@ class Session(Generic[OutputT]):
             trigger: What caused it.
             owned: Enter the session with the stream, and leave it with it.
         """
-        opening = Opening(prompts=prompt_items(input))
+        prompts = prompt_items(input)
 
         async def start(consumers: Broadcast) -> DriveHandle:
             if owned:
                 await self.__aenter__()
-            return await self._start(opening, trigger, consumers)
+            return await self._start(await self._saying(prompts, trigger), trigger, consumers)
 
         return RunStream(start, on_exit=self._leave if owned else None, plan=self._agent.plan)
 
@@ -358,10 +368,7 @@ class Session(Generic[OutputT]):
         """`resume`, shown while it happens. What it refuses, entering the stream raises."""
 
         async def start(consumers: Broadcast) -> DriveHandle:
-            self._refuse_if_running()
-            await self._take_votes()
-            checked = check_answers(self._pending, answers, await self._agent.tools_now())
-            return await self._start(Opening(answers=checked), trigger, consumers)
+            return await self._start(await self._answering(answers), trigger, consumers)
 
         return RunStream(start, plan=self._agent.plan)
 
@@ -369,8 +376,7 @@ class Session(Generic[OutputT]):
         """`continue_`, shown while it happens. What it refuses, entering the stream raises."""
 
         async def start(consumers: Broadcast) -> DriveHandle:
-            self._refuse_if_running()
-            return await self._start(Opening(), trigger, consumers)
+            return await self._start(await self._continuing(), trigger, consumers)
 
         return RunStream(start, plan=self._agent.plan)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure import Agent, Guard, RunFailed, ToolDecision, approve, tool
+from perdure import Agent, Guard, RunFailed, Session, ToolDecision, approve, tool
 from perdure.errors import StoreFailed
 from perdure.log import AnyEntry, Appended, Fence, Summary
 from perdure.log.header import new_header
@@ -232,8 +232,24 @@ async def test_a_guard_on_the_answer_of_a_resume_keeps_the_call_and_its_output(
     assert b"secret" not in b"".join(entry.line for entry in session.entries)
 
 
+async def going_on(chat: Session[str], how: str) -> None:
+    """Go on with a session in one of the four ways to do it."""
+    match how:
+        case "continue":
+            await chat.continue_()
+        case "send":
+            await chat.send("and?")
+        case _:
+            opened = chat.stream_continue() if how == "continue, streamed" else chat.stream("and?")
+            async with opened as stream:
+                await stream.result()
+
+
+@pytest.mark.parametrize("how", ["continue", "continue, streamed", "send", "send, streamed"])
 @pytest.mark.parametrize("started", [False, True])
-async def test_a_half_answered_batch_is_taken_up_before_the_model_is_asked(started: bool) -> None:
+async def test_a_half_answered_batch_is_taken_up_before_the_model_is_asked(
+    started: bool, how: str
+) -> None:
     """The other call runs if it never started, and is reported unknown if it had."""
     store = MemoryStore()
     ran, charge = charging()
@@ -249,7 +265,7 @@ async def test_a_half_answered_batch_is_taken_up_before_the_model_is_asked(start
     async with Agent(model, tools=[charge], store=store).session(NAME) as chat:  # type: ignore[list-item]
         (waiting,) = chat.state.pending
         assert (waiting.call.call_id, waiting.may_have_run) == ("c2", started)
-        await chat.continue_()
+        await going_on(chat, how)
     assert ran == ([] if started else ["c2"])
     (request,) = model.requests
     first, (name, said) = outputs(request.input)

@@ -451,6 +451,7 @@ async def test_slots_are_read_live_and_writes_are_held_to_the_schema() -> None:
         ctx.merge_context({"count": 2, "other": 3})
         seen.append(dict(ctx.local))
         ctx.set_shared_context({"user": "ann"})
+        ctx.merge_shared_context({"group": "admins"})
         seen.append(dict(ctx.shared))
         assert tool_context() is ctx
         ctx.set_context({"count": "many"})
@@ -462,13 +463,18 @@ async def test_slots_are_read_live_and_writes_are_held_to_the_schema() -> None:
         "go",
         tools=[work],
         context={"work": {"count": 1}},
-        shared_context={"type": "object", "properties": {"user": {"type": "string"}}},
+        shared_context={
+            "type": "object",
+            "properties": {"user": {"type": "string"}, "group": {"type": "string"}},
+        },
     )
+    shared = {"user": "ann", "group": "admins"}
     updates = [one async for one in result.context_updates()]
-    assert seen == [{"count": 1}, {"count": 2}, {"user": "ann"}]
+    assert seen == [{"count": 1}, {"count": 2}, shared]
     assert updates == [
         {"work": {"count": 2}},
         {"work": {"count": 2}, "shared": {"user": "ann"}},
+        {"work": {"count": 2}, "shared": shared},
     ]
     assert "expected integer" in outputs(model.requests[1])["c1"]
 

@@ -15,7 +15,7 @@ from perdure.compose.shapes import Checker
 from perdure.compose.signals import RunSignal
 from perdure.compose.stops import StopCondition
 from perdure.compose.turns import TurnContext
-from perdure.loop import Hidden, Middleware, Retry
+from perdure.loop import Middleware, Retry
 from perdure.prompts import Input
 from perdure.tools import Elicitor
 from perdure.wire import Item, Response
@@ -77,6 +77,3 @@ class Spec:
     def clients(self) -> tuple[ClientTool, ...]:
         """The tools that do not run at the provider's."""
         return tuple(tool for tool in self.tools if isinstance(tool, ClientTool))
-
-
-Prompts: TypeAlias = tuple[Item | Hidden, ...]

@@ -34,7 +34,7 @@ from perdure.log import (
     new_header,
     subsession_id,
 )
-from perdure.log.entries import Json, LinkEntry
+from perdure.log.entries import Json
 from perdure.log.environment import env_of
 from perdure.log.ids import ParentRef
 from perdure.log.recorded_bodies import input_draft, needs_of
@@ -181,8 +181,7 @@ class AgentTool:
 
     async def _create(self, parent: Recording, call: Call, child: str) -> None:
         entry = self._task(call)
-        links = (one.session for one in parent.view.path if isinstance(one, LinkEntry))
-        if child not in links:  # a tool makes the call, so the record does not show it
+        if child not in parent.view.linked:  # a tool makes the call, so the record does not show it
             parent.recorder.carry(call.id, child)
         await parent.store.create(
             self._header(parent, call, child, entry.ts),

@@ -13,14 +13,12 @@ from perdure.durable.waits import WAITING, suspend
 from perdure.errors import OutcomeUnknown, Suspend
 from perdure.log import Draft, subsession_id
 from perdure.log.calls import SUBSESSION
-from perdure.log.entries import LinkEntry
 
 
 async def link_child(recorded: Recorded, call_id: str) -> None:
     """Write where an agent is about to begin, before it does, so that it is found."""
     child = subsession_id(recorded.recording.session.id, call_id)
-    links = (one.session for one in recorded.recording.view.path if isinstance(one, LinkEntry))
-    if child not in links:
+    if child not in recorded.recording.view.linked:
         link = {"rel": SUBSESSION, "session": child, "call_id": call_id}
         await recorded.recording.append(Draft("link", link))
 

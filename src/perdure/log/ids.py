@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import Mapping
 
 import msgspec
 
 from perdure.clock import Clock, Ids
-from perdure.wire import canonical_json
 
 ENVELOPE = ("id", "type", "parent", "parents", "ts")
 """The members of an entry that are not its body."""
@@ -32,15 +30,6 @@ def digest(raw: bytes) -> str:
 def text_hash(text: str) -> str:
     """The hash by which a part of the instructions is named."""
     return digest(text.encode())
-
-
-def content_hash(body: Mapping[str, object]) -> str:
-    """The content hash of a body.
-
-    Raises:
-        NotIJson: The body holds what canonical JSON cannot carry.
-    """
-    return digest(canonical_json(body))
 
 
 class ParentRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -17,6 +17,7 @@ from perdure.log.entries import (
     ClosedEntry,
     EnvEntry,
     InfoEntry,
+    LinkEntry,
     ResponseEntry,
 )
 from perdure.log.programs import TriesFold, program_due, program_status
@@ -60,6 +61,8 @@ class View:
         """Of a program; calls count theirs themselves."""
         self.saga = SagaFold()
         self.approvals = ApprovalsFold()
+        self.linked: set[str] = set()
+        """The sessions that links of the path name."""
         self.closed: ClosedEntry | None = None
         """The end of the run (LOG 4.2)."""
         self.name = ""
@@ -83,6 +86,8 @@ class View:
         self._spend.apply(entry, self._context.settings.current.model)
         if isinstance(entry, ClosedEntry):
             self.closed = self.closed or entry
+        elif isinstance(entry, LinkEntry):
+            self.linked.add(entry.session)
         elif isinstance(entry, InfoEntry):
             self.name = entry.name
         elif isinstance(entry, EnvEntry):

@@ -8,7 +8,7 @@ All functions are pure; a state is small, and JSON.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -96,10 +96,6 @@ class CallPrint(NamedTuple):
 
     tool: str
     fingerprint: str
-
-
-Streaks = Mapping[CallPrint, int]
-"""The streak of each call of a round."""
 
 
 def after_round(state: LoopState, calls: Iterable[CallPrint]) -> LoopState:

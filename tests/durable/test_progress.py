@@ -94,7 +94,7 @@ def test_a_long_run_that_does_something_in_its_drives_is_not_stopped(between: Re
         _written(session, "run")
         progress.ended(_end("stopped"), session)
         _written(session, "decision")
-        progress.planned(step)
+        assert progress.planned(step) is step
         _written(session, "run")
         progress.ended(_end(between), session)
 

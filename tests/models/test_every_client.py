@@ -89,6 +89,7 @@ async def test_a_consumer_that_stops_lets_go_of_the_connection(name: str) -> Non
                 if isinstance(event, OutputTextDelta):
                     break
         await server.gone()
+        assert (server.connections, server.open) == (1, 0)
         await model.aclose()
 
 

@@ -19,7 +19,7 @@ from perdure.errors import CorruptLog, EntryRefused, FenceLost, Leased, StoreFai
 from perdure.log.entries import AnyEntry
 from perdure.log.header import new_header
 from perdure.log.reading import read_session
-from perdure.log.store import Fence, Message
+from perdure.log.store import Fence, Filters, Message
 from perdure.stores.jsonl import JsonlStore
 from perdure.stores.locks import Lock
 from perdure.testing.store_kit import chain, header
@@ -246,7 +246,7 @@ async def test_a_lock_with_our_number_that_we_never_took_is_a_dead_process(tmp_p
     lock = {"pid": os.getpid(), "host": socket.gethostname(), "since": "", "nonce": "old"}
     lock_path(tmp_path).write_text(json.dumps(lock))
     store = JsonlStore(tmp_path)
-    await store.lease("s1", holder="next")
+    assert (await store.lease("s1", holder="next")).fence.nonce != "old"
     await store.close()
 
 
@@ -342,6 +342,7 @@ async def test_a_name_without_its_session_is_free(tmp_path: Path) -> None:
     await store.create(header(), name="order")
     only_file(tmp_path).unlink()
     await store.create(header("s2"), name="order")
+    assert [one.id for one in (await store.list(Filters(name="order"))).sessions] == ["s2"]
     await store.close()
 
 

@@ -196,5 +196,6 @@ async def test_renewals_wait_for_no_connection_that_appends_use(
         async with asyncio.timeout(PATIENCE):
             while _until_postgres(postgres_server, postgres_schema) == before:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
+    assert _until_postgres(postgres_server, postgres_schema) != before
     for held in kept.held:
         await held.release()

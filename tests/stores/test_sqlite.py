@@ -221,8 +221,8 @@ async def test_a_clock_set_back_frees_leases_instead_of_keeping_them(tmp_path: P
         SqliteStore(tmp_path / "s.db", clock=after),
     )
     await one.create(header())
-    await one.lease("s1", holder="of tomorrow")
-    await two.lease("s1", holder="next")
+    late = await one.lease("s1", holder="of tomorrow")
+    assert (await two.lease("s1", holder="next")).fence != late.fence
     await one.close()
     await two.close()
 

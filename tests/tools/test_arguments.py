@@ -88,9 +88,12 @@ async def given(annotation: object, json_value: str) -> object:
 
 
 def refusal(a_tool: Tool, arguments: str) -> str:
-    with pytest.raises(InvalidArguments) as caught:
+    """Why a tool does not take arguments; empty if it does."""
+    try:
         check_arguments(a_tool, arguments)
-    return str(caught.value)
+    except InvalidArguments as error:
+        return str(error)
+    return ""
 
 
 UTC = dt.UTC
@@ -325,7 +328,9 @@ async def test_white_space_and_escapes_do_not_matter() -> None:
 
 def test_reading_is_done_in_time_linear_in_the_text() -> None:
     many = ",".join(f'{{"name": "{n}", "count": {n}}}' for n in range(20_000))
-    asyncio.run(given(list[Item], f"[{many}]"))
+    read = asyncio.run(given(list[Item], f"[{many}]"))
+    assert isinstance(read, list)
+    assert len(read) == 20_000
 
 
 # --- RawTool --------------------------------------------------------------------------
@@ -380,7 +385,7 @@ def raw_tool() -> tuple[RawTool, list[object]]:
     ],
 )
 def test_a_raw_tool_takes_what_its_schema_allows(text: str) -> None:
-    check_arguments(raw_tool()[0], text)
+    assert not refusal(raw_tool()[0], text)
 
 
 @pytest.mark.parametrize(

@@ -245,6 +245,7 @@ async def test_a_stream_that_is_left_gives_its_connection_back() -> None:
                 if event.type == "response.output_text.delta":
                     break
         await asyncio.wait_for(server.gone(), 2)
+        assert (server.connections, server.open) == (1, 0)
         await model.aclose()
 
 

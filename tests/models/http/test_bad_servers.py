@@ -311,12 +311,15 @@ async def test_silence_in_the_middle(head: bytes) -> None:
 
 
 async def test_a_slow_consumer_is_not_a_silent_server() -> None:
+    types: list[str] = []
     async with RawServer(sse(delta("a") + delta("b") + COMPLETED)) as server:
         model = OpenResponses(server.base_url, timeouts=Timeouts(first_byte=5, idle=0.01))
         async with model.stream(request()) as events:
-            async for _ in events:
+            async for event in events:
                 await asyncio.sleep(0.05)
+                types.append(event.type)
         await model.aclose()
+    assert types[-1] == "response.completed"
 
 
 async def test_a_stream_that_never_ends_reaches_the_total() -> None:

@@ -121,7 +121,10 @@ def test_a_conversation_that_the_server_holds_is_refused(source: bytes) -> None:
 
 @pytest.mark.parametrize("source", [b'{"previous_response_id":null,"conversation":null}', b"{}"])
 def test_naming_no_conversation_is_no_offence(source: bytes) -> None:
-    request_body(ModelRequest(settings=decode_request(source), input=Items.of(ITEMS)))
+    body = request_body(ModelRequest(settings=decode_request(source), input=Items.of(ITEMS)))
+    members = json.loads(joined(body))
+    assert not members.get("previous_response_id")
+    assert not members.get("conversation")
 
 
 def test_a_compact_body_refuses_a_held_conversation_too() -> None:

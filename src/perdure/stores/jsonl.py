@@ -17,9 +17,8 @@ import asyncio
 import os
 import re
 import socket
-import threading
 import urllib.parse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple, ParamSpec, TypeVar
@@ -27,16 +26,7 @@ from typing import NamedTuple, ParamSpec, TypeVar
 import msgspec
 
 from perdure.clock import Clock, Ids, RandomIds, SystemClock
-from perdure.errors import (
-    ConfigError,
-    CorruptLog,
-    Leased,
-    NoEntry,
-    NoSession,
-    SessionExists,
-    StoreFailed,
-    UnsupportedFormat,
-)
+from perdure.errors import ConfigError, Leased, NoEntry, SessionExists, StoreFailed
 from perdure.log.appending import check_append, check_batch, path_lines
 from perdure.log.entries import AnyEntry, decode_entry
 from perdure.log.header import Header
@@ -55,7 +45,6 @@ from perdure.log.store import (
     Summary,
 )
 from perdure.log.timestamps import timestamp
-from perdure.stores.inbox_file import InboxFile
 from perdure.stores.layout import file_name, is_file_id, project
 from perdure.stores.listing import matches, page
 from perdure.stores.locks import (
@@ -69,46 +58,14 @@ from perdure.stores.locks import (
     take_lease,
 )
 from perdure.stores.names import Names
-from perdure.stores.session_file import SessionFile, sync_directory, write_new
+from perdure.stores.session_directory import Held, SessionDirectory
+from perdure.stores.session_file import sync_directory, write_new
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 _THREADS = 8
 _HASH = re.compile(r"[0-9a-f]{64}")
-
-
-class _Held:
-    """One session: its file and its inbox."""
-
-    def __init__(self, path: Path) -> None:
-        self.file = SessionFile(path)
-        self.inbox = InboxFile(path.with_name(path.name + ".inbox"))
-
-    @property
-    def header(self) -> Header:
-        return self.file.header
-
-    @property
-    def version(self) -> int:
-        return self.file.version
-
-    def lines_from(self, version: int) -> Sequence[bytes]:
-        return self.file.lines_from(version)
-
-    def has(self, entry: str) -> bool:
-        return self.file.has(entry)
-
-    def waits(self, message: str) -> bool:
-        return message in self.inbox.messages() and message not in self.file.consumed
-
-    def unconsumed(self) -> Iterator[Message]:
-        consumed = self.file.consumed
-        return (one for one in self.inbox.messages().values() if one.id not in consumed)
-
-    def beside(self, suffix: str) -> Path:
-        path = self.file.path
-        return path.with_name(path.name + suffix)
 
 
 class _Change(NamedTuple):
@@ -144,8 +101,7 @@ class JsonlStore:
         self._ids = ids or RandomIds()
         self._on_takeover = on_takeover
         self._names = Names(self.directory / ".names")
-        self._sessions: dict[str, _Held] = {}
-        self._index = threading.Lock()  # of `_sessions`
+        self._sessions = SessionDirectory(self.directory)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="perdure-jsonl")
 
     async def _run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -182,7 +138,7 @@ class JsonlStore:
         self.directory.mkdir(parents=True, exist_ok=True)
         with momentary(self.directory / ".mutex"):
             if header.root:
-                root = self._held(header.root)
+                root = self._sessions.held(header.root)
                 with momentary(root.beside(".mutex")):
                     check_lease(root.beside(".lock"), header.root, fence)
                     return self._make(header, name, batch, summary)
@@ -192,11 +148,11 @@ class JsonlStore:
         self, header: Header, name: str, batch: Sequence[AnyEntry], summary: Summary | None
     ) -> Appended:
         lines = [entry.line for entry in batch]
-        found = self._find(header.id)
+        found = self._sessions.find(header.id)
         if found is not None:
             return _created_before(found, header, lines)
         if name:
-            self._names.take(name, header.id, lambda session: self._find(session) is not None)
+            self._names.take(name, header.id, self._sessions.has)
         path = self.directory / project(header.cwd) / file_name(header)
         try:
             path.parent.mkdir(exist_ok=True)
@@ -207,7 +163,7 @@ class JsonlStore:
         except OSError as error:
             raise StoreFailed(f"{str(path)!r} could not be written: {error}") from error
         if summary is not None:
-            self._keep_summary(self._held(header.id), summary)
+            self._sessions.held(header.id).keep_summary(summary)
         return Appended(len(lines))
 
     async def append(
@@ -224,8 +180,8 @@ class JsonlStore:
         return await self._run(self._append, session, change)
 
     def _append(self, session: str, change: _Change) -> Appended:
-        held = self._held(session)
-        root = self._root(held)
+        held = self._sessions.held(session)
+        root = self._sessions.root(held)
         with momentary(root.beside(".mutex")):
             held.file.refresh()
             root.file.refresh()
@@ -237,15 +193,15 @@ class JsonlStore:
             if change.batch:
                 held.file.write([entry.line for entry in change.batch[already:]])
             if change.summary is not None:
-                self._keep_summary(held, change.summary)
+                held.keep_summary(change.summary)
             return Appended(held.version, already)
 
     async def read(self, session: str, *, since: int = 0, leaf: str | None = None) -> Stored:
         return await self._run(self._read, session, since, leaf)
 
     def _read(self, session: str, since: int, leaf: str | None) -> Stored:
-        held = self._held(session)
-        with steady(self._root(held).beside(".mutex")):
+        held = self._sessions.held(session)
+        with steady(self._sessions.root(held).beside(".mutex")):
             held.file.refresh()
             lines = held.file.lines[since:]
             if leaf is not None:
@@ -257,7 +213,7 @@ class JsonlStore:
                 header=held.header,
                 version=held.version,
                 lines=tuple(lines),
-                summary=self._summary(held),
+                summary=held.summary(),
             )
 
     async def list(
@@ -271,41 +227,39 @@ class JsonlStore:
 
     def _list(self, filters: Filters, after: str, limit: int) -> Page:
         names = self._names.by_session()
-        listed = (self._listed(held, names.get(held.header.id, "")) for held in self._all())
+        sessions = self._sessions.all()
+        listed = (self._listed(held, names.get(held.header.id, "")) for held in sessions)
         return page((one for one in listed if matches(one, filters)), after, limit)
 
-    def _listed(self, held: _Held, name: str) -> Listed:
-        return Listed(
-            header=held.header, name=name, version=held.version, summary=self._summary(held)
-        )
+    def _listed(self, held: Held, name: str) -> Listed:
+        return Listed(header=held.header, name=name, version=held.version, summary=held.summary())
 
     async def delete(self, session: str, *, fence: Fence | None = None) -> None:
         await self._run(self._delete, session, fence)
 
     def _delete(self, session: str, fence: Fence | None) -> None:
-        held = self._find(session)
+        held = self._sessions.find(session)
         if held is None:
             return
-        root = self._find(held.header.lease_root) or held
+        root = self._sessions.find(held.header.lease_root) or held
         with momentary(root.beside(".mutex")):
             lock = read_lock(root.beside(".lock"))
             if lock is not None and (fence is None or fence.nonce != lock.nonce):
                 raise Leased(root.header.id, lock.holder)
             self._remove(held)
 
-    def _remove(self, held: _Held) -> None:
+    def _remove(self, held: Held) -> None:
         session = held.header.id
         held.file.path.unlink(missing_ok=True)
         self._names.drop(session)
         for suffix in (".inbox", ".summary", ".lock", ".mutex"):
             held.beside(suffix).unlink(missing_ok=True)
-        blobs = self._blobs(held)
+        blobs = held.blobs
         if blobs.is_dir():
             for blob in blobs.iterdir():
                 blob.unlink()
             blobs.rmdir()
-        with self._index:
-            self._sessions.pop(session, None)
+        self._sessions.forget(session)
 
     # --- leases ----------------------------------------------------------------------------
 
@@ -314,7 +268,7 @@ class JsonlStore:
         return await self._run(self._lease, root, holder)
 
     def _lease(self, root: str, holder: str) -> Lease:
-        held = self._held(root)
+        held = self._sessions.held(root)
         if held.header.root:
             raise ConfigError(f"session {root!r} is no root; lease {held.header.root!r}")
         lock = Lock(
@@ -333,7 +287,7 @@ class JsonlStore:
         return lease
 
     def _check_lease(self, lease: Lease) -> None:
-        held = self._held(lease.root)
+        held = self._sessions.held(lease.root)
         with momentary(held.beside(".mutex")):
             check_lease(held.beside(".lock"), lease.root, lease.fence)
 
@@ -341,7 +295,7 @@ class JsonlStore:
         await self._run(self._release, lease)
 
     def _release(self, lease: Lease) -> None:
-        held = self._find(lease.root)
+        held = self._sessions.find(lease.root)
         if held is not None:
             with momentary(held.beside(".mutex")):
                 drop_lease(held.beside(".lock"), lease.fence)
@@ -352,7 +306,7 @@ class JsonlStore:
         Raises:
             NoSession: There is no such session.
         """
-        held = self._held(root)
+        held = self._sessions.held(root)
         held.beside(".lock").unlink(missing_ok=True)
 
     async def due(self, before: int, *, limit: int = 100) -> tuple[str, ...]:
@@ -360,8 +314,8 @@ class JsonlStore:
 
     def _due(self, before: int, limit: int) -> tuple[str, ...]:
         found: dict[str, None] = {}
-        for held in self._all():
-            due = self._summary(held).due
+        for held in self._sessions.all():
+            due = held.summary().due
             if (due is not None and due <= before) or any(held.unconsumed()):
                 found[held.header.lease_root] = None
         return tuple(found)[:limit]
@@ -372,10 +326,10 @@ class JsonlStore:
         return await self._run(self._put, session, message, stop=stop)
 
     def _put(self, session: str, message: Message, *, stop: bool) -> Put:
-        held = self._held(session)
+        held = self._sessions.held(session)
         if stop and held.header.root:
             raise ConfigError(f"session {session!r} is no root; stop {held.header.root!r}")
-        root = self._root(held)
+        root = self._sessions.root(held)
         with momentary(root.beside(".mutex")):
             return held.inbox.put(message, stop=stop)
 
@@ -383,8 +337,8 @@ class JsonlStore:
         return await self._run(self._unconsumed, session)
 
     def _unconsumed(self, session: str) -> tuple[Message, ...]:
-        held = self._held(session)
-        with steady(self._root(held).beside(".mutex")):
+        held = self._sessions.held(session)
+        with steady(self._sessions.root(held).beside(".mutex")):
             held.file.refresh()
             return tuple(held.unconsumed())
 
@@ -394,8 +348,8 @@ class JsonlStore:
         return await self._run(self._redact, session, fence, tuple(entries))
 
     def _redact(self, session: str, fence: Fence, entries: Sequence[str]) -> int:
-        held = self._held(session)
-        root = self._root(held)
+        held = self._sessions.held(session)
+        root = self._sessions.root(held)
         with momentary(root.beside(".mutex")):
             held.file.refresh()
             check_lease(root.beside(".lock"), root.header.id, fence)
@@ -404,11 +358,11 @@ class JsonlStore:
                 raise NoEntry(missing)
             doomed = [decode_entry(held.file.lines[held.file.places[entry]]) for entry in entries]
             projected = redacted(held.header, held.file.lines, entries)
-            summary = self._summary(held)
+            summary = held.summary()
             held.inbox.empty({entry.message for entry in doomed if entry.message})
             held.file.replace(projected.header, projected.lines)
             leaf = projected.ids.get(summary.leaf or "")
-            self._keep_summary(held, msgspec.structs.replace(summary, leaf=leaf))
+            held.keep_summary(msgspec.structs.replace(summary, leaf=leaf))
             return sum(REDACTED not in entry.members for entry in doomed)
 
     # --- blobs -------------------------------------------------------------------------------
@@ -418,7 +372,7 @@ class JsonlStore:
 
     def _write_blob(self, session: str, data: bytes) -> str:
         name = digest(data)
-        folder = self._blobs(self._held(session))
+        folder = self._sessions.held(session).blobs
         path = folder / name.removeprefix(PREFIX)
         if path.exists():
             return name
@@ -448,71 +402,13 @@ class JsonlStore:
         hexadecimal = name.removeprefix(PREFIX)
         if _HASH.fullmatch(hexadecimal) is None:
             raise NoEntry(name)
-        return self._blobs(self._held(session)) / hexadecimal
-
-    def _blobs(self, held: _Held) -> Path:
-        return held.file.path.parent / held.header.id
+        return self._sessions.held(session).blobs / hexadecimal
 
     async def close(self) -> None:
         self._threads.shutdown(wait=False)
 
-    # --- what it holds -------------------------------------------------------------------------
 
-    def _held(self, session: str) -> _Held:
-        held = self._find(session)
-        if held is None:
-            raise NoSession(session)
-        return held
-
-    def _root(self, held: _Held) -> _Held:
-        return held if not held.header.root else self._held(held.header.root)
-
-    def _find(self, session: str) -> _Held | None:
-        if not is_file_id(session):
-            return None
-        with self._index:
-            held = self._sessions.get(session)
-        if held is None:
-            found = sorted(self.directory.glob(f"*/[!.]*_{session}.jsonl"))
-            if not found:
-                return None
-            held = _Held(found[0])
-        try:
-            held.file.refresh()
-        except NoSession:
-            with self._index:
-                self._sessions.pop(session, None)
-            return None
-        with self._index:
-            return self._sessions.setdefault(session, held)
-
-    def _all(self) -> Iterator[_Held]:
-        for path in sorted(self.directory.glob("*/[!.]*.jsonl")):
-            try:
-                held = self._find(path.stem.rpartition("_")[2])
-            except (CorruptLog, UnsupportedFormat):
-                continue  # not ours to read
-            if held is not None:
-                yield held
-
-    def _summary(self, held: _Held) -> Summary:
-        try:
-            summary = msgspec.json.decode(held.beside(".summary").read_bytes(), type=Summary)
-        except (FileNotFoundError, msgspec.DecodeError):
-            summary = Summary()
-        return msgspec.structs.replace(summary, bytes=held.file.size)
-
-    def _keep_summary(self, held: _Held, summary: Summary) -> None:
-        path = held.beside(".summary")
-        fresh = path.with_name(f".{path.name}")
-        try:
-            fresh.write_bytes(msgspec.json.encode(summary))
-            fresh.replace(path)
-        except OSError:
-            path.unlink(missing_ok=True)  # no cache is better than an old one
-
-
-def _created_before(found: _Held, header: Header, lines: list[bytes]) -> Appended:
+def _created_before(found: Held, header: Header, lines: list[bytes]) -> Appended:
     if found.header.line != header.line or found.file.lines[: len(lines)] != lines:
         raise SessionExists(header.id)
     return Appended(found.version, len(lines))

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, NamedTuple, Self
 
-import msgspec
-
 from perdure.errors import AlreadyRunning, ConfigError, InputRequired, NotPending
 from perdure.loop import (
     Answer,
@@ -32,14 +30,15 @@ from perdure.loop import (
     holds_up,
     ids_of,
     refuse_references,
-    unanswered,
     unhide,
 )
+from perdure.loop.drive import refuse_strange_outputs
+from perdure.loop.pending import pending_in
 from perdure.output.contract import OutputT
 from perdure.prompts import Input, prompt_items
 from perdure.result import RunResult, exchange_result, read_result
 from perdure.stream import RunStream
-from perdure.tools import ToolResult, ToolSet, check_transactional
+from perdure.tools import ToolResult, ToolSet
 from perdure.wire import FunctionCallOutput, Item
 
 if TYPE_CHECKING:
@@ -110,7 +109,7 @@ class Session(Generic[OutputT]):
         self._stopped: BaseException | str | None = None
         """Why the drive that is being started is to stop."""
         self._closed = False
-        self._pending = _known(self._transcript.snapshot(), pending)
+        self._pending = pending_in(self._transcript.snapshot(), pending)
 
     async def __aenter__(self) -> Self:
         self._closed = False
@@ -120,37 +119,9 @@ class Session(Generic[OutputT]):
 
     async def _record(self, store: Store) -> None:
         """Take up the recorded session, or make it."""
-        from perdure.log import open_named, record
-        from perdure.log.environment import cwd_of
-        from perdure.log.store import Transactions
+        from perdure.session_record import take_up
 
-        agent = self._agent
-        tools = await agent.tools_now()  # before there is a lease that a failure would keep
-        check_transactional(tools, transacts=isinstance(store, Transactions))
-        if self._name:
-            recording = await open_named(
-                store,
-                self._name,
-                cwd=cwd_of(agent.env),
-                keep=agent.keep,
-                clock=agent.clock,
-                ids=agent.ids,
-                seconds=agent.lease,
-                wait=self._wait,
-            )
-        else:
-            recording = await record(
-                store,
-                cwd=cwd_of(agent.env),
-                keep=agent.keep,
-                clock=agent.clock,
-                ids=agent.ids,
-                seconds=agent.lease,
-            )
-        if recording.halts:
-            await recording.close()
-            raise ConfigError(f"{self._name!r} is the id of a run; a session needs another name")
-        recording.keep_lease(max_stall=agent.max_stall)
+        recording, tools = await take_up(self._agent, store, self._name, wait=self._wait)
         self._take_up(recording, tools)
         try:
             await self._take_messages(recording)
@@ -250,19 +221,14 @@ class Session(Generic[OutputT]):
     async def _send_once(
         self, key: str, prompts: Sequence[Item | Hidden], trigger: Trigger | None
     ) -> RunResult[OutputT]:
-        from perdure.log.inputs import is_same_input
-        from perdure.log.keyed import KEY, exchange_of
+        from perdure.session_record import said_under, under_key
 
         if self._recording is None:
             raise ConfigError("a key needs a record: give the agent a store, the session a name")
         await self.wait_for_idle()
-        exchange = exchange_of(self._recording.view, key)
+        exchange = said_under(self._recording, key, prompts)
         if exchange is None:
-            trigger = trigger or Trigger()
-            keyed = msgspec.structs.replace(trigger, extra={**trigger.extra, KEY: key})
-            return await self._send(prompts, keyed)
-        if not is_same_input(exchange.inputs, [unhide(given)[0] for given in prompts]):
-            raise ConfigError(f"the key {key!r} was used for another input")
+            return await self._send(prompts, under_key(trigger, key))
         if exchange.finished or exchange.superseded:
             return exchange_result(exchange, self._agent.plan)
         replay = await self._replay()
@@ -293,13 +259,10 @@ class Session(Generic[OutputT]):
             return ()
         if prompts and isinstance(unhide(prompts[0])[0], FunctionCallOutput):
             return ()
-        from perdure.durable.chats import recorded_answers
+        from perdure.session_record import answers_to
 
         await self._take_votes()
-        answers = recorded_answers(self._recording, await self._agent.tools_now())
-        if {answer.call_id for answer in answers} != {one.call.call_id for one in self._pending}:
-            return ()
-        return answers
+        return answers_to(self._recording, self._pending, await self._agent.tools_now())
 
     async def continue_(self, *, trigger: Trigger | None = None) -> RunResult[OutputT]:
         """Run from the transcript as it stands. Raises as `send`, and `CannotContinue`.
@@ -568,7 +531,7 @@ class Session(Generic[OutputT]):
             self._transcript.attribute(item, before.maker(item))
         snapshot = self._transcript.snapshot()
         self._call_ids.reserve(ids_of(snapshot))
-        self._pending = _known(snapshot, self._pending)
+        self._pending = pending_in(snapshot, self._pending)
 
     async def rewind(self, entry: str, *, keep_effects: bool = False) -> None:
         """Go on from an entry of the record, and leave what is behind it as a branch (LOG 5.8).
@@ -607,17 +570,12 @@ class Session(Generic[OutputT]):
             NoEntry: There is no such entry.
             EntryRefused: A fork cannot begin there.
         """
-        from perdure.log.branching import fork
+        from perdure.session_record import branch_off
 
         recording = self._recorded("forked")
-        agent, session = self._agent, recording.session
-        base = entry or session.leaf
-        if base is None:
-            raise ConfigError("an empty session has nothing to go on from")
-        begun = fork(session, base, clock=agent.clock, ids=agent.ids, name=name)
-        await recording.store.create(begun.header, name=name, batch=begun.entries)
+        await branch_off(self._agent, recording, name, entry)
         return Session(
-            agent,
+            self._agent,
             name=name,
             store=recording.store,
             wait=self._wait,
@@ -638,7 +596,7 @@ class Session(Generic[OutputT]):
             AlreadyRunning: A drive is running.
         """
         self._refuse_if_running()
-        self._pending = _known(self._transcript.snapshot(), (*pending, *self._pending))
+        self._pending = pending_in(self._transcript.snapshot(), (*pending, *self._pending))
 
     def reserve_call_ids(self, ids: Iterable[str]) -> None:
         """Take ids that no new call may have.
@@ -709,7 +667,7 @@ class Session(Generic[OutputT]):
             return
         if not opening.prompts and not self._queues.steering:
             check_opening(snapshot, ())
-        _refuse_strange_outputs(snapshot, opening.prompts)
+        refuse_strange_outputs(snapshot, opening.prompts)
         check_opening(snapshot, opening.prompts, waiting=bool(self._queues.steering))
 
     def _is_running(self) -> bool:
@@ -733,29 +691,6 @@ async def _first(taken: asyncio.Future[bool], handle: DriveHandle) -> None:
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
     finally:
         ended.cancel()
-
-
-def _refuse_strange_outputs(transcript: Items, prompts: Sequence[Item | Hidden]) -> None:
-    waiting = {call.call_id for call in unanswered(transcript)}
-    for given in prompts:
-        item = unhide(given)[0]
-        if not isinstance(item, FunctionCallOutput):
-            break
-        if item.call_id not in waiting:
-            raise NotPending(f"the output names the call {item.call_id!r}, which is not pending")
-        waiting.remove(item.call_id)
-
-
-def _known(transcript: Items, known: Sequence[PendingCall]) -> tuple[PendingCall, ...]:
-    """The calls without an output, each with what is known of that very call."""
-    by_call: dict[tuple[str, str, str], PendingCall] = {}
-    for one in known:
-        by_call.setdefault((one.call.call_id, one.call.name, one.call.arguments), one)
-    return tuple(
-        by_call.get((call.call_id, call.name, call.arguments))
-        or PendingCall(call=call, reason="unknown")
-        for call in unanswered(transcript)
-    )
 
 
 def _as_given(waiting: Waiting) -> Item | Hidden:

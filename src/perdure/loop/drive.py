@@ -18,6 +18,7 @@ from perdure.errors import (
     Guard,
     InputRequired,
     NoPrompt,
+    NotPending,
 )
 from perdure.loop.answers import Answer
 from perdure.loop.events import InputMode, RunEnd, RunStart, TurnInput
@@ -150,6 +151,22 @@ def refuse_references(items: Iterable[Item]) -> None:
             raise ConfigError(
                 f"{item.id!r} names an item that a server holds; give the item itself"
             )
+
+
+def refuse_strange_outputs(transcript: Items, prompts: Sequence[Item | Hidden]) -> None:
+    """Refuse leading outputs of calls that do not wait for one.
+
+    Raises:
+        NotPending: There is one.
+    """
+    waiting = {call.call_id for call in unanswered(transcript)}
+    for given in prompts:
+        item = unhide(given)[0]
+        if not isinstance(item, FunctionCallOutput):
+            break
+        if item.call_id not in waiting:
+            raise NotPending(f"the output names the call {item.call_id!r}, which is not pending")
+        waiting.remove(item.call_id)
 
 
 def answering(transcript: Transcript, prompts: Sequence[Item | Hidden]) -> int:

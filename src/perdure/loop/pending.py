@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -76,3 +76,15 @@ def unanswered(items: Iterable[Item]) -> tuple[FunctionCall, ...]:
         elif isinstance(item, FunctionCallOutput):
             calls.pop(item.call_id, None)
     return tuple(calls.values())
+
+
+def pending_in(items: Iterable[Item], known: Sequence[PendingCall]) -> tuple[PendingCall, ...]:
+    """The calls without an output, each with what is known of that very call."""
+    by_call: dict[tuple[str, str, str], PendingCall] = {}
+    for one in known:
+        by_call.setdefault((one.call.call_id, one.call.name, one.call.arguments), one)
+    return tuple(
+        by_call.get((call.call_id, call.name, call.arguments))
+        or PendingCall(call=call, reason="unknown")
+        for call in unanswered(items)
+    )

@@ -613,7 +613,7 @@ async def test_the_refusal_of_a_call_is_a_new_message_and_the_callers_answer_is_
     assert [one.type async for one in second.new_messages_stream()] == ["message"]
 
 
-async def test_b048_an_approval_holds_though_a_context_is_passed_with_it() -> None:
+async def test_an_approval_holds_though_a_context_is_passed_with_it() -> None:
     counter, kept, model = Counter(), Kept(), two_calls()
     tools = [counter.tool("free"), gated(counter)]
     await call_model(model, "go", tools=tools, state=kept).text()

@@ -71,7 +71,7 @@ async def test_five_rounds_and_then_the_final_answer_with_its_directive() -> Non
     check_requests(model)
 
 
-async def test_b077_a_call_in_the_final_answer_is_answered_not_run() -> None:
+async def test_a_call_in_the_final_answer_is_answered_not_run() -> None:
     counter, model = Counter(), asking()
     kept = Kept()
     result = call_model(model, "go", tools=[counter.tool()], state=kept)

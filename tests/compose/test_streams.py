@@ -374,7 +374,7 @@ async def test_twenty_consumers_of_mixed_speed_see_the_same_and_little_is_held()
     assert len(seen[-1]) < 3000 < len(seen[0])
 
 
-async def test_b045_an_attempt_that_failed_is_marked_void_and_its_text_comes_once() -> None:
+async def test_an_attempt_that_failed_is_marked_void_and_its_text_comes_once() -> None:
     model = ScriptedModel(
         [attempts(turn(reasoning("Hm, one."), error(Truncated())), turn(reasoning("Two."), "Yes."))]
     )

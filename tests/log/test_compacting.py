@@ -126,7 +126,7 @@ async def test_who_goes_on_begins_with_the_summary() -> None:
     assert len(compactions(read)) == len(folds.made) + 1  # one that folds the summary, too
 
 
-async def test_60_what_is_pinned_stands_in_the_entry_and_behind_the_summary() -> None:
+async def test_what_is_pinned_stands_in_the_entry_and_behind_the_summary() -> None:
     recording = await fresh()
 
     def pin(item: Item) -> bool:
@@ -147,7 +147,7 @@ async def test_60_what_is_pinned_stands_in_the_entry_and_behind_the_summary() ->
     assert spoken(later.session.context().items)[1] == "go"  # also what a record pinned before
 
 
-async def test_60_what_a_hook_keeps_beside_a_summary_without_saying_so_has_no_hash() -> None:
+async def test_what_a_hook_keeps_beside_a_summary_without_saying_so_has_no_hash() -> None:
     recording = await fresh()
 
     class Keeps(Folds):

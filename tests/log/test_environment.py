@@ -63,7 +63,7 @@ async def test_it_is_written_behind_the_start_of_a_drive_and_once() -> None:
     assert [one.name for one in (await store.list(Filters(cwd="/work"))).sessions] == ["chat"]
 
 
-async def test_72_it_is_compared_by_value_with_every_member() -> None:
+async def test_it_is_compared_by_value_with_every_member() -> None:
     same: Env = {"acme:region": {"rank": 1.0, "zone": "b"}, "cwd": "/work"}
     other: Env = {"cwd": "/work", "acme:region": {"zone": "c", "rank": 1}}
     more: Env = {**other, "acme:more": None}
@@ -106,14 +106,14 @@ async def child(store: MemoryStore, *, boss: EnvSource | None, clerk: EnvSource 
     return await read(store, subsession_id((await named(store)).id, CALL))
 
 
-async def test_73_a_sub_agent_tells_its_own_environment_and_not_its_parents() -> None:
+async def test_a_sub_agent_tells_its_own_environment_and_not_its_parents() -> None:
     sandbox: Env = {"cwd": "/sandbox", "workspace": {"kind": "container", "ref": "c1"}}
     found = await child(MemoryStore(), boss=HERE, clerk=sandbox)
     assert written(found) == [sandbox]
     assert found.header.cwd == "/work"  # where its parent works: so that listings find it
 
 
-async def test_73_the_host_is_asked_about_a_sub_agent_too() -> None:
+async def test_the_host_is_asked_about_a_sub_agent_too() -> None:
     asked: list[EnvAsked] = []
 
     def host(about: EnvAsked) -> Env:
@@ -129,12 +129,12 @@ async def test_73_the_host_is_asked_about_a_sub_agent_too() -> None:
     assert found.header.cwd == "/work"
 
 
-async def test_73_without_a_host_a_sub_agent_works_where_its_parent_does() -> None:
+async def test_without_a_host_a_sub_agent_works_where_its_parent_does() -> None:
     assert written(await child(MemoryStore(), boss=HERE, clerk=None)) == [HERE]
     assert written(await child(MemoryStore(), boss=None, clerk=None)) == []
 
 
-async def test_73_an_environment_that_only_the_record_knows_is_taken_over() -> None:
+async def test_an_environment_that_only_the_record_knows_is_taken_over() -> None:
     store = MemoryStore()
     await sent(store, HERE)
     worker = Agent(ScriptedModel(["Filed."]), name="clerk")

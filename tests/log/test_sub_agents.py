@@ -66,7 +66,7 @@ def before_dispatch(session: Session) -> str:
     return link.parent
 
 
-async def test_50_an_output_that_another_branch_has_keeps_the_child_it_came_from() -> None:
+async def test_an_output_that_another_branch_has_keeps_the_child_it_came_from() -> None:
     store = MemoryStore()
     worker = clerk()
     async with boss(store, worker).session("chat") as chat:
@@ -93,7 +93,7 @@ async def test_50_an_output_that_another_branch_has_keeps_the_child_it_came_from
     assert places == sorted(places)
 
 
-async def test_50_a_fork_takes_the_output_over_from_its_origin_and_links_nothing() -> None:
+async def test_a_fork_takes_the_output_over_from_its_origin_and_links_nothing() -> None:
     store = MemoryStore()
     worker = clerk()
     agent = boss(store, worker)
@@ -124,7 +124,7 @@ async def rewound(store: MemoryStore, agent: Agent, *, run_again: bool) -> Sessi
     return await named(store, "chat")
 
 
-async def test_52_a_second_run_that_somebody_decided_on_is_a_new_root_of_the_child() -> None:
+async def test_a_second_run_that_somebody_decided_on_is_a_new_root_of_the_child() -> None:
     store = MemoryStore()
     worker = clerk()
     parent = await rewound(store, boss(store, worker), run_again=True)
@@ -144,7 +144,7 @@ async def test_52_a_second_run_that_somebody_decided_on_is_a_new_root_of_the_chi
     assert {one.status for one in (child, parent)} == {"done"}
 
 
-async def test_52_entering_the_call_again_otherwise_gives_what_the_child_gave() -> None:
+async def test_entering_the_call_again_otherwise_gives_what_the_child_gave() -> None:
     store = MemoryStore()
     worker = clerk()
     parent = await rewound(store, boss(store, worker), run_again=False)
@@ -167,7 +167,7 @@ async def cut_at_root(
     return found
 
 
-async def test_52_a_decision_to_run_again_counts_once_however_often_it_is_entered() -> None:
+async def test_a_decision_to_run_again_counts_once_however_often_it_is_entered() -> None:
     store = MemoryStore()
     parent = await rewound(store, boss(store, clerk()), run_again=True)
     child = await read(store, subsession_id(parent.id, CALL))
@@ -182,7 +182,7 @@ async def test_52_a_decision_to_run_again_counts_once_however_often_it_is_entere
         assert texts == ["file it", "Filed."], keep
 
 
-async def test_52_a_child_that_has_not_ended_goes_on_and_keeps_the_decision_in_mind() -> None:
+async def test_a_child_that_has_not_ended_goes_on_and_keeps_the_decision_in_mind() -> None:
     store = MemoryStore()
     parent = await rewound(store, boss(store, clerk()), run_again=True)
     child = await read(store, subsession_id(parent.id, CALL))
@@ -199,7 +199,7 @@ async def test_52_a_child_that_has_not_ended_goes_on_and_keeps_the_decision_in_m
     assert worker.model.requests == []  # its answer stood; it had only not been closed
 
 
-async def test_52_a_host_that_prompts_the_child_goes_on_at_its_leaf() -> None:
+async def test_a_host_that_prompts_the_child_goes_on_at_its_leaf() -> None:
     store = MemoryStore()
     async with boss(store, clerk()).session("chat") as chat:
         await chat.send("go")
@@ -230,7 +230,7 @@ async def prompted(recording: Recording, agent: Agent, text: str) -> None:
     await recording.close()
 
 
-async def test_70_the_session_of_a_child_is_listed_under_its_parents_directory() -> None:
+async def test_the_session_of_a_child_is_listed_under_its_parents_directory() -> None:
     store = MemoryStore()
     header: Header = new_header("s1", "2026-10-01T12:00:00Z", name="chat", cwd="/work")
     await store.create(header, name="chat")
@@ -265,7 +265,7 @@ class Deaf:
     timeout = 0.05
 
 
-async def test_71_what_a_tool_tells_of_an_ended_child_goes_to_its_session_with_its_call() -> None:
+async def test_what_a_tool_tells_of_an_ended_child_goes_to_its_session_with_its_call() -> None:
     """And what it told before it ended stands there too, under its call."""
     store, deaf = MemoryStore(), Deaf()
     worker = clerk(call("charge"), "Filed.", tools=[deaf], grace=0.01)

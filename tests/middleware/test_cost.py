@@ -109,7 +109,7 @@ GEMINI = {
 )
 def test_cached_tokens_count_once_whoever_counted_them(
     response: Callable[[bytes], Response], body: dict[str, object]
-) -> None:  # case 82
+) -> None:
     counted = response(json.dumps(body).encode()).usage
     assert counted
     assert Tokens.of(counted) == Tokens(plain=600, cached=400, written=0, output=50)
@@ -139,7 +139,7 @@ async def test_the_price_and_its_date_stand_in_the_response_and_in_the_record() 
     assert Decimal(kept["usd"]) == 2
 
 
-async def test_every_request_is_spend_and_what_was_taken_is_an_answer() -> None:  # case 79
+async def test_every_request_is_spend_and_what_was_taken_is_an_answer() -> None:
     model = ScriptedModel(
         [
             attempts(
@@ -163,7 +163,7 @@ async def test_a_model_whose_price_nobody_knows_is_unpriced_and_nothing_is_guess
     assert cost.meter.answers.tokens.output > 0
 
 
-async def test_fewer_than_no_tokens_are_refused() -> None:  # case 83
+async def test_fewer_than_no_tokens_are_refused() -> None:
     model = ScriptedModel([turn("Hello.", usage=usage(-5, 1))])
     with pytest.raises(RunFailed) as failed:
         await Agent(model, middleware=[Cost(prices=RATES)]).run("x")

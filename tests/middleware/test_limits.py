@@ -43,14 +43,14 @@ async def test_it_never_holds_more_than_its_burst() -> None:
 
 
 @pytest.mark.parametrize("per", [0, -1])
-async def test_no_interval_is_no_limit(per: float) -> None:  # case 104
+async def test_no_interval_is_no_limit(per: float) -> None:
     bucket = Bucket(1, per=per, burst=None, clock=FakeClock())
     taken = [asyncio.create_task(bucket.take()) for _ in range(100)]
     await settle()
     assert all(one.done() for one in taken)
 
 
-async def test_whoever_is_cancelled_while_waiting_has_taken_nothing() -> None:  # case 104
+async def test_whoever_is_cancelled_while_waiting_has_taken_nothing() -> None:
     clock = FakeClock()
     bucket = Bucket(1, per=10, burst=None, clock=clock)
     await bucket.take()

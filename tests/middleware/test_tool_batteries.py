@@ -314,7 +314,7 @@ async def leaks() -> str:
     raise OSError(f"cannot reach {LEAKY}")
 
 
-async def test_neither_model_nor_record_nor_events_read_a_secret() -> None:  # case 107
+async def test_neither_model_nor_record_nor_events_read_a_secret() -> None:
     store = MemoryStore()
     model = ScriptedModel([call("leaks"), "Done."])
     agent = Agent(model, tools=[leaks], middleware=[Redact()], store=store)

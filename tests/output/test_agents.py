@@ -240,7 +240,7 @@ async def test_text_instead_of_the_tool_is_taken_if_it_fits_and_sent_back_if_not
 
 
 async def test_the_first_accepted_of_two_answers_in_one_response_is_the_answer() -> None:
-    # case 101
+
     other = '{"number": "B", "total": 1}'
     model = ScriptedModel([turn(final(WRONG), final(), final(other))])  # type: ignore[arg-type]
     assert (await Agent(model, output=Invoice).run("x")).output == VALUE

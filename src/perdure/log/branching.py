@@ -5,7 +5,6 @@ What is made here is a header and the first entries, for `Store.create`. Nothing
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 from msgspec import Raw
@@ -37,7 +36,6 @@ def fork(
     clock: Clock,
     ids: Ids,
     name: str = "",
-    members: Mapping[str, object] | None = None,
 ) -> Beginning:
     """A session that goes on from an entry of another: the path to it, shared.
 
@@ -49,7 +47,6 @@ def fork(
         clock: Where the fork's time comes from.
         ids: Where its id comes from.
         name: The fork's name.
-        members: Further members of its header.
 
     Raises:
         NoEntry: The origin has no such entry.
@@ -67,7 +64,7 @@ def fork(
         cwd=session.header.cwd,
         origin=Origin(session.id, base),
         media=session.header.media,
-        extra={"payload": session.header.payload, **(members or {})},
+        extra={"payload": session.header.payload},
     )
     view = session.at(base)
     return Beginning(header, (*path, *_closed(view, f"fork at {base}", wall, ids)))

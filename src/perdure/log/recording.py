@@ -44,7 +44,7 @@ from perdure.log.store import Lease, Store, named_session
 from perdure.log.timestamps import timestamp
 from perdure.log.writing import Draft
 from perdure.loop import Answer, CallIds, PendingCall, Transcript, Trigger, Waiting
-from perdure.loop.config import OnUnknown, visible_to_model
+from perdure.loop.config import visible_to_model
 from perdure.loop.gates import Standing
 from perdure.tools import Call, Elicitor, ToolResult, ToolSet
 from perdure.wire import Request
@@ -167,9 +167,9 @@ class Recording:
         view = self.view
         return standing_of(view.calls.open.get(call_id), view.approvals, self.session)
 
-    def replay(self, tools: ToolSet, on_unknown: OnUnknown = "tell") -> tuple[Answer, ...]:
+    def replay(self, tools: ToolSet) -> tuple[Answer, ...]:
         """What the record and the tools' effects answer to pending calls."""
-        return replay_answers(self.view, self.session, tools, on_unknown)
+        return replay_answers(self.view, self.session, tools)
 
     def waiting(self) -> tuple[Waiting, ...]:
         """The inputs that are owed, for the queues of the next drive.
@@ -257,15 +257,14 @@ async def go_on(
     keep: Keep = visible_to_model,
     clock: Clock | None = None,
     ids: Ids | None = None,
-    origins: Sequence[Session] | None = None,
     held: Held | None = None,
     wait: float = 0.0,
 ) -> Recording:
     """Take up a session, and mend what a crash left of it (LOG 9). The arguments are `record`'s.
 
-    What it was forked from is read from the store, unless `origins` gives it. A child goes on under
-    the lease of its root, which `held` gives. Another's lease is waited for, `wait` seconds at
-    most: that of a process that was killed lapses in time.
+    What it was forked from is read from the store. A child goes on under the lease of its root,
+    which `held` gives. Another's lease is waited for, `wait` seconds at most: that of a process
+    that was killed lapses in time.
 
     Raises:
         CorruptLog: The session does not verify; nothing is written to it.
@@ -278,8 +277,7 @@ async def go_on(
         held = await take_lease(store, session, holder=holder, seconds=seconds, wait=wait)
     try:
         stored = await store.read(session)
-        if origins is None:
-            origins = await origins_of(store, stored.header)
+        origins = await origins_of(store, stored.header)
         reading = read_lines(stored.header, stored.lines, origins=origins)
         if reading.faults:
             first = reading.faults[0]

@@ -7,7 +7,7 @@ the queues are read from it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from msgspec import Raw
@@ -35,6 +35,7 @@ from perdure.log.writing import Draft
 from perdure.loop import Answer, PendingCall, Transcript, approve, outcome_unknown
 from perdure.loop.config import OnUnknown
 from perdure.loop.pending import PendingReason
+from perdure.loop.resume import RUN_AGAIN_KEYED, RUN_AGAIN_SAFE
 from perdure.loop.turn import NOT_RUN_CUT
 from perdure.tools import Effect, Gate, Tool, ToolSet, effect_of
 from perdure.tools.effect import is_effect
@@ -441,7 +442,7 @@ def run_again(call: Call, tool: Tool | None) -> Answer:
         return outcome_unknown(call.call_id, by="policy", reason="not run again: no tool")
     effects = {effect_of(tool, arguments), *((last.effect,) if last and last.effect else ())}
     if effects <= {"none", "idempotent", "transactional"}:
-        return approve(call.call_id, by="policy", arguments=_other(call), reason="run again: safe")
+        return approve(call.call_id, by="policy", arguments=_other(call), reason=RUN_AGAIN_SAFE)
     if effects <= {"none", "idempotent", "transactional", "keyed"}:
         if not call.key:
             reason = "not run again: keyed without a key"
@@ -451,7 +452,7 @@ def run_again(call: Call, tool: Tool | None) -> Answer:
             by="policy",
             arguments=_other(call),
             idempotency_key=call.key,
-            reason="run again: keyed",
+            reason=RUN_AGAIN_KEYED,
         )
     return outcome_unknown(call.call_id, by="policy", reason="not run again: replay unknown")
 
@@ -461,6 +462,6 @@ def _other(call: Call) -> str | None:
     return None if handed == call.call.arguments else handed
 
 
-def reserved_call_ids(session: Session, others: Sequence[Session] = ()) -> frozenset[str]:
+def reserved_call_ids(session: Session) -> frozenset[str]:
     """The ids that no new call may have: those of every branch, and of where it was forked."""
-    return session.call_ids.union(*(one.call_ids for one in (*session.origins, *others)))
+    return session.call_ids.union(*(one.call_ids for one in session.origins))

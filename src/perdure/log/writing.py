@@ -141,14 +141,14 @@ def _utf16(name: str) -> bytes:
 # --- values as JSON text -------------------------------------------------------------
 
 
-def json_text(value: object, path: str = "") -> bytes:
+def json_text(value: object) -> bytes:
     """A value as JSON text, exact: no number rounded, a lone surrogate as its escape.
 
     Raises:
         NotIJson: A part of it is of no JSON type, or not a finite number; the path says where.
         EntryRefused: It names a draft that was not sealed.
     """
-    return _plain_text(_plain_members(value)) or "".join(_pieces(value, path)).encode()
+    return _plain_text(_plain_members(value)) or "".join(_pieces(value, "")).encode()
 
 
 def _plain_members(value: object) -> dict[str, object] | None:

@@ -11,6 +11,7 @@ from perdure.loop.slots import Slot
 from perdure.loop.state import Drive
 from perdure.tools import AskedCall, Call, Question, ToolResult, current_elicitor
 from perdure.wire import FunctionCall, text_of
+from perdure.wire.outputs import ERROR
 
 CLIP = 500
 """How many characters of a call's arguments the question about it shows."""
@@ -73,7 +74,7 @@ async def _run(
     if slot.wait is not None:
         raise Suspend(str(slot.error), wait=slot.wait)
     said = text_of(slot.result.output) if slot.result is not None else str(slot.error)
-    raise ToolError(said.removeprefix("Error: ")) from slot.error
+    raise ToolError(said.removeprefix(ERROR)) from slot.error
 
 
 async def _ask(slot: Slot, decision: ToolDecision) -> ToolDecision:

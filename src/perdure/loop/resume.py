@@ -39,8 +39,6 @@ def check_answers(
     pending: Sequence[PendingCall],
     answers: Sequence[Answer],
     tools: ToolSet,
-    *,
-    partial: bool = False,
 ) -> tuple[Answer, ...]:
     """Whether answers may stand, all of them or none.
 
@@ -48,7 +46,6 @@ def check_answers(
         pending: The calls that wait.
         answers: What is said of them.
         tools: The tools of today.
-        partial: Whether some may go on waiting.
 
     Returns:
         The answers in the order of the calls, each approval with the reason that lets it run.
@@ -72,11 +69,9 @@ def check_answers(
     if strange:
         raise NotPending(f"call {strange[0]!r} is not pending; these are: {', '.join(waiting)}")
     missing = [call_id for call_id in waiting if call_id not in given]
-    if missing and not partial:
+    if missing:
         raise NotPending(f"call {missing[0]!r} is pending and has no answer")
-    return tuple(
-        _checked(one, given[call_id], tools) for call_id, one in waiting.items() if call_id in given
-    )
+    return tuple(_checked(one, given[call_id], tools) for call_id, one in waiting.items())
 
 
 def _checked(call: PendingCall, answer: Answer, tools: ToolSet) -> Answer:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 from collections.abc import Callable
+from typing import NamedTuple
 
 from perdure.clock import Clock
 from perdure.errors import Aborted, CallEnded, ConfigError, ToolError, TransactionUndone
@@ -35,6 +36,14 @@ class Surroundings:
     """Stops the batch, with grace, and has `Batch.run` raise the error."""
     interrupt: Callable[[BaseException], None]
     """The same without grace."""
+
+
+class Ended(NamedTuple):
+    """What a tool did that was entered."""
+
+    outcome: Outcome
+    interrupted: bool = False
+    """Who waited for it was cancelled."""
 
 
 class Running:
@@ -125,7 +134,7 @@ class Running:
         try:
             await self._dispatch()
             self._entries += 1
-            return self._take(*await self._inside(tool, effect))
+            return self._take(await self._inside(tool, effect))
         finally:
             self._inside_now -= 1
             self._alone.set()
@@ -142,11 +151,12 @@ class Running:
             self._refused = error
             raise
 
-    def _take(self, outcome: Outcome, interrupted: bool) -> ToolResult:  # noqa: FBT001 - a pair
+    def _take(self, ended: Ended) -> ToolResult:
         """Keep what the tool did, and hand it to what is around the tool."""
+        outcome = ended.outcome
         if self._last is None or self._last.status != "returned":
             self._last = outcome
-        if interrupted:
+        if ended.interrupted:
             self._unseen = outcome.status == "returned"
             raise asyncio.CancelledError
         if outcome.status == "returned" and outcome.result is not None:
@@ -158,8 +168,8 @@ class Running:
             raise Aborted(f"the tool raised {type(raised).__name__}")
         raise raised
 
-    async def _inside(self, tool: Tool, effect: Effect) -> tuple[Outcome, bool]:
-        """What the tool did, and whether the one who waited for it was cancelled."""
+    async def _inside(self, tool: Tool, effect: Effect) -> Ended:
+        """Run the tool to its end."""
         around, job = self._around, self.job
         timeout = timeout_of(tool)
         state = CallState()
@@ -186,23 +196,20 @@ class Running:
             state.closed = True
         transaction = outcome.result.transaction if outcome.result is not None else None
         if transaction is None and (effect != "transactional" or outcome.status != "returned"):
-            return outcome, entry.interrupted
-        outcome, interrupted = await self._commit(transaction, effect)
-        return outcome, entry.interrupted or interrupted
+            return Ended(outcome, entry.interrupted)
+        ended = await self._commit(transaction, effect)
+        return Ended(ended.outcome, entry.interrupted or ended.interrupted)
 
-    async def _commit(
-        self, transaction: Transaction | None, effect: Effect
-    ) -> tuple[Outcome, bool]:
+    async def _commit(self, transaction: Transaction | None, effect: Effect) -> Ended:
         """Do what a transactional tool's body returned.
 
         A cancellation waits for its end, a second one does not; then the log alone knows.
         """
         if transaction is None:
-            return failed(ToolError(NO_TRANSACTION.format(self.job.tool_name))), False
+            return Ended(failed(ToolError(NO_TRANSACTION.format(self.job.tool_name))))
         if effect != "transactional":
-            return failed(
-                ToolError(f"tool {self.job.tool_name!r} has the effect {effect!r}")
-            ), False
+            wrong = ToolError(f"tool {self.job.tool_name!r} has the effect {effect!r}")
+            return Ended(failed(wrong))
         work = asyncio.create_task(self._around.hooks.on_transaction(self.job, transaction))
         interrupted = False
         while not work.done():
@@ -212,7 +219,7 @@ class Running:
                 if interrupted:
                     work.cancel()
                 interrupted = True
-        return self._judge_commit(work), interrupted
+        return Ended(self._judge_commit(work), interrupted)
 
     def _judge_commit(self, work: asyncio.Task[ToolResult]) -> Outcome:
         error = Aborted("cancelled") if work.cancelled() else work.exception()

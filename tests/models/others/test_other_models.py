@@ -291,7 +291,7 @@ async def test_an_aborted_race_leaves_nobody_running() -> None:
     assert [model.closed for model in models] == [1, 1]
 
 
-async def test_a_loser_that_fails_after_it_lost_harms_nobody() -> None:  # case 94
+async def test_a_loser_that_fails_after_it_lost_harms_nobody() -> None:
     class Bursts:
         async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamEvent, None]:
             emitter = Emitter(request.settings, ids=RandomIds(), clock=SystemClock())
@@ -319,7 +319,7 @@ async def test_a_rate_limit_counts_the_requests_of_a_hedge_wherever_it_stands() 
         assert (await running).text == "Late."
 
 
-async def test_cost_around_a_hedge_counts_one_answer() -> None:  # case 84
+async def test_cost_around_a_hedge_counts_one_answer() -> None:
     usage = Usage(input_tokens=1_000_000, output_tokens=0, total_tokens=1_000_000)
     rates = Rates(input="2", output="8")
     for order in (0, 1):

@@ -299,17 +299,22 @@ def resolve(
             session=session,
             reason=reason,
         )
-        if compensated or left:
-            becomes = "the rollback goes on"
-        elif failed is not None:
-            becomes = "the model reads that, and a saga is rolled back"
-        elif step:
-            becomes = "the call goes on" if call else "it goes on"
-        else:
-            becomes = "it runs again" if never_ran else "the model reads its output"
+        settled = compensated or left
+        becomes = _becomes(call, step, settled=settled, failed=failed is not None, again=never_ran)
         return say(f"{call or run} is resolved; {becomes} when {run} is driven")
 
     return with_runs(url, told)
+
+
+def _becomes(call: str, step: str, *, settled: bool, failed: bool, again: bool) -> str:
+    """What follows from what was said of a call, or of a step of it."""
+    if settled:
+        return "the rollback goes on"
+    if failed:
+        return "the model reads that, and a saga is rolled back"
+    if step:
+        return "the call goes on" if call else "it goes on"
+    return "it runs again" if again else "the model reads its output"
 
 
 @runs.command(epilog=EXIT_CODES)

@@ -66,6 +66,9 @@ from perdure.wire import (
     text_of,
 )
 
+_Delta: TypeAlias = (
+    OutputTextDelta | ReasoningSummaryTextDelta | ReasoningDelta | ReasoningTextDelta
+)
 Mark: TypeAlias = AsyncStarted | AsyncSettled | ToolPreliminaryResult
 RunEvent: TypeAlias = Event | Mark
 
@@ -150,43 +153,48 @@ class _Answering:
 # --- text and thoughts ------------------------------------------------------------------
 
 
-async def texts(log: RunLog) -> AsyncIterator[str]:
+def texts(log: RunLog) -> AsyncIterator[str]:
     """The assistant's text of all turns, as it comes."""
-    joiner, streamed, answering = SurrogateJoiner(), set[str](), _Answering()
-    async for event in log.events(_wants_texts):
-        answering.see(event)
-        piece = ""
-        if isinstance(event, ItemUpdate):
-            if isinstance(event.stream, OutputTextDelta):
-                streamed.add(event.stream.item_id)
-                piece = joiner.feed(event.stream.delta)
-        elif isinstance(event, ItemEnd) and isinstance(event.item, Message) and answering.now:
-            piece = joiner.end()
-            if (event.item.id or "") not in streamed:
-                piece += event.item.text
-        if piece:
-            yield piece
+    return _said(log, _wants_texts, (OutputTextDelta,), _text)
 
 
-async def thoughts(log: RunLog) -> AsyncIterator[str]:
+def thoughts(log: RunLog) -> AsyncIterator[str]:
     """What the model shows of its thoughts in all turns, as it comes."""
+    return _said(log, _wants_thoughts, _THOUGHTS, _thought)
+
+
+async def _said(
+    log: RunLog,
+    wants: Callable[[Event], bool],
+    deltas: tuple[type[_Delta], ...],
+    said: Callable[[Item], str | None],
+) -> AsyncIterator[str]:
+    """What deltas say, and what items say of which there were none; None is said by no item."""
     joiner, streamed, answering = SurrogateJoiner(), set[str](), _Answering()
-    async for event in log.events(_wants_thoughts):
+    async for event in log.events(wants):
         answering.see(event)
         piece = ""
         if isinstance(event, ItemUpdate):
-            if isinstance(event.stream, _THOUGHTS):
+            if isinstance(event.stream, deltas):
                 streamed.add(event.stream.item_id)
                 piece = joiner.feed(event.stream.delta)
-        elif isinstance(event, ItemEnd) and isinstance(event.item, Reasoning) and answering.now:
-            piece = joiner.end()
-            if (event.item.id or "") not in streamed:
-                piece += _thought(event.item)
+        elif isinstance(event, ItemEnd) and answering.now:
+            whole = said(event.item)
+            if whole is not None:
+                piece = joiner.end()
+                if (event.item.id or "") not in streamed:
+                    piece += whole
         if piece:
             yield piece
 
 
-def _thought(item: Reasoning) -> str:
+def _text(item: Item) -> str | None:
+    return item.text if isinstance(item, Message) else None
+
+
+def _thought(item: Item) -> str | None:
+    if not isinstance(item, Reasoning):
+        return None
     return text_of(item.summary) + text_of(item.content or ())
 
 

@@ -82,6 +82,29 @@ def test_links_between_files_lead_somewhere(path: Path) -> None:
     assert [t for t in targets if not (path.parent / t).exists()] == []
 
 
+HEADING = re.compile(r"^#+ (?P<text>.+)$", re.MULTILINE)
+ANCHOR = re.compile(r"\]\((?P<target>[^):\s#]*)#(?P<anchor>[^)\s]+)\)")
+FENCED = re.compile(r"^ *```.*?^ *```$", re.DOTALL | re.MULTILINE)
+
+
+def anchors(path: Path) -> set[str]:
+    """What links to the headings of a document are called, as GitHub makes them."""
+    text = FENCED.sub("", path.read_text("utf-8"))
+    heads = (re.sub(r"[^\w\- ]", "", match["text"].lower()) for match in HEADING.finditer(text))
+    return {head.strip().replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
+def test_links_to_headings_lead_to_one(path: Path) -> None:
+    links = list(ANCHOR.finditer(FENCED.sub("", path.read_text("utf-8"))))
+    lost = [
+        m[0]
+        for m in links
+        if m["anchor"] not in anchors(path.parent / m["target"] if m["target"] else path)
+    ]
+    assert lost == []
+
+
 def test_a_marked_snippet_is_left_out_and_others_keep_their_line() -> None:
     text = (
         "# x\n\n```python\na = 1\n```\n\n<!-- not run: it needs a key -->\n```python\nb\n```\n"

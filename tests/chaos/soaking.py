@@ -26,7 +26,7 @@ from typing import IO, cast
 
 import msgspec
 
-from perdure import Agent, Runs, current_call, tool
+from perdure import Agent, Runs, current_call, sleep, step, step_key, tool
 from perdure.durable import Recovering
 from perdure.errors import LogError, RunError, RunFailed
 from perdure.log.store import Store
@@ -36,8 +36,11 @@ from perdure.testing import call, turn
 from perdure.testing.chaos_judge import read_record
 from perdure.testing.chaos_ledger import EffectLedger, Line
 from perdure.testing.chaos_life import FIRED, what_happened
+from perdure.testing.chaos_places import place_of
+from perdure.testing.chaos_waits import halted_steps
 from perdure.testing.scripted import Turn
 from perdure.tools import AsyncTx, Effect, Tool, Transaction
+from perdure.tools.result import json_text
 from perdure.wire import Message
 from tests.chaos.agents import StrictModel, ask
 
@@ -55,6 +58,9 @@ CERTAIN = PAUSES[1] + 2.0
 PATIENCE = 120.0
 """Seconds that runs have to end when nobody is killed any more."""
 
+_UNKNOWN = json_text(FIRED)
+"""What is said of a step whose value nobody knows, as JSON."""
+
 ENDED = frozenset({"done", "cancelled"})
 
 
@@ -66,7 +72,7 @@ def agent_of(store: Store, ledger: EffectLedger, paid: str) -> Agent:
 
     def first(request: ModelRequest) -> Turn:
         run = {"run": _run_in(request)}
-        return turn(*(call(name, run) for name in ("slow", "keyed", "look")))
+        return turn(*(call(name, run) for name in ("slow", "keyed", "look", "rest")))
 
     def second(request: ModelRequest) -> Turn:
         run = {"run": _run_in(request)}
@@ -77,6 +83,7 @@ def agent_of(store: Store, ledger: EffectLedger, paid: str) -> Agent:
         _acting(ledger, "keyed", "keyed", 0.05),
         _acting(ledger, "look", "none", 0.0),
         _acting(ledger, "risky", "once", 0.02),
+        _resting(ledger),
         _paying(paid),
     ]
     model = StrictModel([first, second, "Done."])
@@ -110,6 +117,35 @@ def _acting(ledger: EffectLedger, name: str, effect: Effect, seconds: float) -> 
     return act
 
 
+def _resting(ledger: EffectLedger) -> Tool:
+    """A tool that sleeps between two steps that act once."""
+
+    async def act(run: str, name: str) -> str:
+        line = Line(
+            run=run,
+            phase="entered",
+            tool=f"rest: {name}",
+            effect="once",
+            call_id=place_of((), current_call().id, name),
+            key=step_key(),
+        )
+        ledger.write(line)
+        await asyncio.sleep(0.1)
+        value = f"{name} was done in {os.getpid()}"
+        ledger.write(msgspec.structs.replace(line, phase="left", output=json_text(value)))
+        return value
+
+    @tool(effect="idempotent")
+    async def rest(run: str) -> str:
+        """Rest."""
+        await step("lie down", lambda: act(run, "lie down"))
+        await sleep("nap", 0.5)
+        await step("get up", lambda: act(run, "get up"))
+        return "rested"
+
+    return rest
+
+
 def _paying(paid: str) -> Tool:
     @tool(effect="transactional")
     async def pay(run: str) -> Transaction:
@@ -131,17 +167,26 @@ async def work(store: Store, ledger: EffectLedger, paid: str, runs: int, seed: i
     """Recover runs, and ask for some, until SIGTERM."""
     agent = agent_of(store, ledger, paid)
     stop = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    asking = asyncio.create_task(_ask(agent, runs, random.Random(seed)))
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, stop.set)
+    loop.add_signal_handler(signal.SIGUSR1, _tell_where, ledger.directory)
+    asking = asyncio.create_task(_ask(agent, runs, random.Random(seed), stop))
     async with Recovering([agent], store, every=0.3):
         await stop.wait()
     asking.cancel()
     await asyncio.wait([asking])
 
 
-async def _ask(agent: Agent, runs: int, chance: random.Random) -> None:
+def _tell_where(directory: Path) -> None:
+    """Write down where every task of this process is."""
+    with (directory / f"stuck-{os.getpid()}").open("w") as file:
+        for task in asyncio.all_tasks():
+            task.print_stack(file=file)
+
+
+async def _ask(agent: Agent, runs: int, chance: random.Random, stop: asyncio.Event) -> None:
     """Ask for runs, three at a time: new ones, those of others, those that are over."""
-    while True:
+    while not stop.is_set():  # a store may lose a cancellation
         names = [f"run-{chance.randrange(runs)}" for _ in range(3)]
         async with asyncio.TaskGroup() as group:
             for name in names:
@@ -262,6 +307,7 @@ class Operator:
     """
 
     runs: Runs
+    store: Store
     ledger: EffectLedger
     chance: random.Random
     cancels: float
@@ -302,6 +348,10 @@ class Operator:
             return
         if waiting.reason != "aborted":
             return
+        if steps := await halted_steps(self.store, waiting):
+            for one in steps:
+                await self._say_of_step(name, call_id, one)
+            return
         age = (time.time_ns() - (waiting.attempted_at or 0)) / 1e9
         if age < CERTAIN:
             return
@@ -314,6 +364,19 @@ class Operator:
                 name, call_id, never_ran=True, min_age=CERTAIN, by="the operator"
             )
             self.counts["said it never ran"] += 1
+
+    async def _say_of_step(self, name: str, call_id: str, one: str) -> None:
+        place = place_of((), call_id, one)
+        fired, output = what_happened(self.ledger.lines(name), place, _UNKNOWN)
+        who = "the operator"
+        if fired:
+            value: object = msgspec.json.decode(output)
+            await self.runs.resolve(name, call_id, step=one, value=value, by=who)
+        else:
+            await self.runs.resolve(
+                name, call_id, step=one, never_ran=True, min_age=CERTAIN, by=who
+            )
+        self.counts["resolved a step" if fired else "said a step never ran"] += 1
 
 
 # --- judging ------------------------------------------------------------------------------------
@@ -335,8 +398,9 @@ async def faults_of(store: Store, ledger: EffectLedger, name: str, payments: int
             found.append(f"{line.tool} was entered under {sorted(keys)}")
         output = record.outputs.get(line.call_id)
         given = [one.output for one in lines if one.call_id == line.call_id and one.output]
-        closed = output is not None and output.startswith("Error: the run was cancelled")
-        if output not in (*given, FIRED) and not closed:
+        around = record.outputs.get(line.call_id.partition("/")[0]) or ""
+        closed = around.startswith("Error: the run was cancelled")
+        if output not in (*given, FIRED, _UNKNOWN) and not closed:
             found.append(f"{line.tool} gave {given}, and the record says {output!r}")
     paid = record.outputs.get("call_t1_3") == "paid"
     if payments != paid:
@@ -365,7 +429,7 @@ async def soak(
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(f"CREATE TABLE {schema}.paid (run TEXT)".encode())
     ledger = EffectLedger(directory)
-    operator = Operator(runs=Runs(store), ledger=ledger, chance=chance, cancels=0.02)
+    operator = Operator(runs=Runs(store), store=store, ledger=ledger, chance=chance, cancels=0.02)
     with warm([url, schema, str(directory), str(runs)], chance) as process:
         havoc = Havoc(warm=process, chance=chance, workers=[process.worker() for _ in range(3)])
         serving = asyncio.create_task(operator.serve())
@@ -375,7 +439,7 @@ async def soak(
         finally:
             serving.cancel()
             await asyncio.wait([serving])
-            stubborn = await _stop(havoc.workers)
+            stubborn = await _stop(havoc.workers, directory)
     with psycopg.connect(url, autocommit=True) as connection:
         statement = f"SELECT run FROM {schema}.paid"  # noqa: S608 - a test's own
         paid = Counter(str(row[0]) for row in connection.execute(statement.encode()))
@@ -389,8 +453,8 @@ async def soak(
     return Soaked(ended=ended, faults=faults, counts=havoc.counts + operator.counts)
 
 
-async def _stop(workers: Sequence[int]) -> list[str]:
-    """Ask workers to end; those that did not."""
+async def _stop(workers: Sequence[int], directory: Path) -> list[str]:
+    """Ask workers to end; those that did not, and where they were."""
     for worker in workers:
         os.kill(worker, signal.SIGCONT)
         os.kill(worker, signal.SIGTERM)
@@ -400,8 +464,17 @@ async def _stop(workers: Sequence[int]) -> list[str]:
         await asyncio.sleep(0.05)
     stubborn = [worker for worker in workers if _lives(worker)]
     for worker in stubborn:
-        os.kill(worker, signal.SIGKILL)
-    return [str(worker) for worker in stubborn]
+        os.kill(worker, signal.SIGUSR1)
+    await asyncio.sleep(1.0)
+    for worker in stubborn:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(worker, signal.SIGKILL)
+    return [f"{worker}: {_where(directory, worker)}" for worker in stubborn]
+
+
+def _where(directory: Path, worker: int) -> str:
+    told = directory / f"stuck-{worker}"
+    return told.read_text() if told.exists() else "its event loop does not turn"
 
 
 def _lives(worker: int) -> bool:

@@ -249,8 +249,7 @@ class Agent(Generic[OutputT]):
         """
         items = prompt_items(input)
         if budget is not None:
-            agent = self._budgeted(budget)
-            return await agent.run(
+            return await self._budgeted(budget).run(
                 items, run_id=run_id, saga=saga, wait=wait, trigger=trigger, principal=principal
             )
         if run_id is not None:
@@ -430,6 +429,8 @@ class Agent(Generic[OutputT]):
         """Close the stores that were opened on the running event loop. Using them opens others."""
         await self._kept.aclose()
 
+    # --- what its drivers ask (`durable.driven.Driven`) ------------------------------------------
+
     async def begin(
         self,
         transcript: Transcript,
@@ -516,23 +517,6 @@ class Agent(Generic[OutputT]):
             return Account(parent)
         return self.budget.account(parent, spent=spent, clock=self.clock)
 
-    def _check_prices(self, account: Account, seen: frozenset[int] = frozenset()) -> None:
-        """See that the prices of its model and of those of its sub-agents are known.
-
-        Args:
-            account: What its requests are charged to.
-            seen: The agents that were looked at.
-
-        Raises:
-            ConfigError: Money is limited, and nobody knows what one of them costs.
-        """
-        account.check(self._resolved.name or with_sealed_reasoning(self.settings).model or "")
-        for tool in self._tools:
-            driven: object = getattr(tool, "driven", None)
-            below = cast("Agent[object]", driven) if isinstance(driven, Agent) else None
-            if below is not None and id(below) not in seen:
-                below._check_prices(below.account(account), seen | {id(below)})
-
     async def tools_now(self) -> ToolSet:
         """The tools of the moment: what the provider gives, else the agent's own.
 
@@ -543,6 +527,22 @@ class Agent(Generic[OutputT]):
         if self.tool_provider is not None:
             self._check_approvals(tools)
         return tools
+
+    @property
+    def key_source(self) -> KeySource | None:
+        """Says with what the signatures of approvers are checked; None if nobody does."""
+        return self._keys
+
+    def correction(self, items: Items) -> Item | None:
+        """What the model is told of an answer that a transcript ends with and that does not fit."""
+        return None if self._plan is None else self._plan.correction(items)
+
+    @property
+    def plan(self) -> Plan[OutputT] | None:
+        """How typed answers are had from the model; None if answers are text."""
+        return self._plan
+
+    # --- what is behind it ---------------------------------------------------------------------
 
     async def _run_by_id(
         self,
@@ -616,10 +616,8 @@ class Agent(Generic[OutputT]):
         said = self.instructions()
         return await said if inspect.isawaitable(said) else said
 
-    def _budgeted(self, budget: Budget | None) -> Self:
+    def _budgeted(self, budget: Budget) -> Self:
         """This agent for a run that has a budget of its own."""
-        if budget is None:
-            return self
         if self.store:
             _ = self._kept  # the copy uses the stores that this one opened
         made = copy.copy(self)
@@ -627,33 +625,32 @@ class Agent(Generic[OutputT]):
         object.__setattr__(made, "_run_budget", budget)
         return made
 
+    def _check_prices(self, account: Account, seen: frozenset[int] = frozenset()) -> None:
+        """See that the prices of its model and of those of its sub-agents are known.
+
+        Args:
+            account: What its requests are charged to.
+            seen: The agents that were looked at.
+
+        Raises:
+            ConfigError: Money is limited, and nobody knows what one of them costs.
+        """
+        account.check(self._resolved.name or with_sealed_reasoning(self.settings).model or "")
+        for tool in self._tools:
+            driven: object = getattr(tool, "driven", None)
+            below = cast("Agent[object]", driven) if isinstance(driven, Agent) else None
+            if below is not None and id(below) not in seen:
+                below._check_prices(below.account(account), seen | {id(below)})
+
     def _check_approvals(self, tools: Iterable[Tool]) -> None:
         check_approvals(tools, self._keys, reminds=self.on_reminder is not None)
-
-    @property
-    def key_source(self) -> KeySource | None:
-        """Says with what the signatures of approvers are checked; None if nobody does."""
-        return self._keys
-
-    def correction(self, items: Items) -> Item | None:
-        """What the model is told of an answer that a transcript ends with and that does not fit."""
-        return None if self._plan is None else self._plan.correction(items)
-
-    @property
-    def plan(self) -> Plan[OutputT] | None:
-        """How typed answers are had from the model; None if answers are text."""
-        return self._plan
 
     def _planned(self) -> Plan[OutputT] | None:
         has_tools = bool(self.tools) or self.tool_provider is not None
         return planned(self.output, self.model, self._resolved, has_tools=has_tools)
 
     def _config(self, instructions: str) -> Config:
-        config = self._untyped_config(instructions)
-        return config if self._plan is None else self._plan.configured(config)
-
-    def _untyped_config(self, instructions: str) -> Config:
-        return Config(
+        config = Config(
             model=self._resolved.model,
             model_name=self._resolved.name,
             instructions=instructions,
@@ -675,6 +672,7 @@ class Agent(Generic[OutputT]):
             clock=self.clock,
             ids=self.ids,
         )
+        return config if self._plan is None else self._plan.configured(config)
 
 
 def _refuse_saga(*, saga: bool) -> None:

@@ -115,8 +115,8 @@ class Middleware:
     """The base of middleware; every hook does nothing until it is overridden.
 
     Hooks run one at a time, on the drive's task; `wrap_tool_call` and `after_tool_call` on the
-    call's. What a hook raises ends the drive: `Guard` as
-    stopped with cause `guard`, anything else in error. An abort does not cut a hook short.
+    call's. What a hook raises ends the drive: `Guard` as stopped with cause `guard`, anything else
+    in error. An abort does not cut a hook short.
     """
 
     alongside: bool = False

@@ -141,7 +141,7 @@ class Call:
         idempotency_key: The same for every attempt at this call; empty where nobody mints keys.
         effect: What the tool does to the world, for these arguments.
         deadline: When the tool's time is up, on the clock's monotonic reading; None without a
-        timeout.
+            timeout.
         cancelled: Whether the call was told to stop.
     """
 

@@ -77,9 +77,8 @@ def wrap(
     Args:
         tool: The inner tool.
         execute: Called in place of the inner tool's; it may call that.
-        overrides: Properties in place of the inner tool's: `name`, `description`, `parameters`,
-        or any
-            field of `Traits`.
+        overrides: Properties in place of the inner tool's: `name`, `description`, `parameters`, or
+            any field of `Traits`.
 
     Raises:
         ConfigError: There is no such property.

@@ -616,3 +616,19 @@ def test_a_command_that_looks_makes_no_store(tmp_path: Path) -> None:
     assert done.code == 0
     assert done.out.startswith("warning ")
     assert "an empty one is made" in done.out
+
+
+def test_what_looks_at_sessions_and_models_fits_a_screen(store: str) -> None:
+    drive(store, "asks", [call("order", {"what": f"an age {'and a word ' * 30}"}, call_id="c1")])
+    drive(store, "short", DONE)
+    commands = [
+        ("log", "show", "asks"),
+        ("log", "tree", "asks"),
+        ("log", "context", "asks"),
+        ("log", "diff", "asks", "short"),
+        ("models",),
+    ]
+    for command in commands:
+        with Terminal(*command, env={"PERDURE_STORE": store}) as screen:
+            screen.ends(0)
+        assert max(map(len, screen.lines)) <= COLUMNS, screen.text

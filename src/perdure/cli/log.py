@@ -15,6 +15,7 @@ import click
 import msgspec
 
 from perdure.cli.given import Unusable, existing_store, session_named, status_option
+from perdure.cli.page import say_hanging
 from perdure.cli.text import one_line
 from perdure.errors import PerdureError
 from perdure.log import (
@@ -105,9 +106,9 @@ def show(*, session: str, url: str | None, leaf: str | None) -> int:
     """Show what happened, as a timeline."""
     read = _read(session, url, verify=False).session
     entries = read.path(_leaf(read, leaf))
-    click.echo(one_line(f"session {read.id}, {len(read)} entries, {read.status}"))
+    say_hanging(one_line(f"session {read.id}, {len(read)} entries, {read.status}"))
     for entry in entries:
-        click.echo(one_line(f"{entry.ts}  {short_id(entry.id)}  {entry_line(entry)}"))
+        say_hanging(one_line(f"{entry.ts}  {short_id(entry.id)}  {entry_line(entry)}"))
     return 0
 
 
@@ -124,11 +125,11 @@ def context(*, session: str, url: str | None, leaf: str | None, as_json: bool) -
         _print_json(context_json(found))
         return 0
     settings = msgspec.json.encode(found.settings.as_json()).decode()
-    click.echo(one_line(f"settings: {settings}"))
+    say_hanging(one_line(f"settings: {settings}"))
     for item, entry in zip(found.items, found.item_entries, strict=True):
-        click.echo(one_line(f"{short_id(entry)}  {item_line(item)}"))
+        say_hanging(one_line(f"{short_id(entry)}  {item_line(item)}"))
     for omission in found.omitted:
-        click.echo(one_line(f"{short_id(omission.entry)}  omitted: {omission.reason}"))
+        say_hanging(one_line(f"{short_id(omission.entry)}  omitted: {omission.reason}"))
     return 0
 
 
@@ -139,7 +140,7 @@ def tree(*, session: str, url: str | None) -> int:
     """Print all branches; the leaf is marked."""
     read = _read(session, url, verify=False).session
     for line in _tree_lines(read):
-        click.echo(_indented(line))
+        say_hanging(_indented(line))
     return 0
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import click
 import msgspec
+from rich.console import Console
+from rich.text import Text
 
+from perdure.cli.page import print_hanging
 from perdure.cli.text import visible
 from perdure.errors import UnknownModel
 from perdure.models import schemes
@@ -14,9 +17,10 @@ from perdure.models.catalogue import Provider, providers
 HEADINGS = ("MODEL STRING", "KEY SET", "TYPED ANSWERS", "TAKES", "VARIABLES")
 
 FOOT = """
-Typed answers: native, the provider holds the model to the schema; alone, only where the model has
-no tools; by tool everywhere else. The variables hold the key, in order, and the address. What a
-model can do is shown for the one that is named: perdure models openai:gpt-4-turbo"""
+Typed answers: native, the provider holds the model to the schema; alone, only
+where the model has no tools; by tool everywhere else. The variables hold the
+key, in order, and the address. What a model can do is shown for the one that
+is named: perdure models openai:gpt-4-turbo"""
 
 
 @click.command()
@@ -32,8 +36,12 @@ def models(*, names: tuple[str, ...], as_json: bool) -> int:
         for one in shown:
             click.echo(msgspec.json.encode(_members(one)).decode())
         return 0
-    for line in _table([HEADINGS, *(_row(one) for one in shown)]):
-        click.echo(visible(line))
+    console, rows = Console(), [HEADINGS, *(_row(one) for one in shown)]
+    lines = _table(rows)
+    if console.is_terminal and max(map(len, lines)) > console.width:
+        lines = _narrow(rows)
+    for line in lines:
+        print_hanging(console, Text(visible(line)))
     if not names:
         click.echo(FOOT)
     return 0
@@ -77,8 +85,15 @@ def _typed(can: Capabilities) -> str:
     return "alone" if can.schema else "by tool"
 
 
+def _narrow(rows: list[tuple[str, ...]]) -> list[str]:
+    """The same, each row's variables on a line of their own, where a screen has no room for all."""
+    left = _table([row[:-1] for row in rows])
+    pairs = zip(left, (row[-1] for row in rows), strict=True)
+    return [line for row, variables in pairs for line in (row, f"    {variables}")]
+
+
 def _table(rows: list[tuple[str, ...]]) -> list[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in rows

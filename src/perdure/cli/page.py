@@ -41,12 +41,25 @@ def print_hanging(console: Console, text: Text) -> None:
     if not console.is_terminal:
         console.print(text, soft_wrap=True, highlight=False)
         return
-    indent = len(text.plain) - len(text.plain.lstrip(" "))
-    width = max(console.width - indent - HANG, 1)
-    for number, part in enumerate(text[indent:].wrap(console, width, overflow="fold")):
+    first = _spaces(text)
+    indent, rest = first, text[first:]
+    while rest.plain:
+        part = rest.wrap(console, max(console.width - indent, 1), overflow="fold")[0]
+        rest = rest[len(part.plain) :]
+        rest = rest[_spaces(rest) :]
         part.rstrip()
-        led = Text(" " * (indent + (HANG if number else 0)))
-        console.print(led + part, soft_wrap=True, highlight=False)
+        console.print(Text(" " * indent) + part, soft_wrap=True, highlight=False)
+        indent = first + HANG
+
+
+def _spaces(text: Text) -> int:
+    """How many spaces a text begins with."""
+    return len(text.plain) - len(text.plain.lstrip(" "))
+
+
+def say_hanging(line: str) -> None:
+    """Write a line to standard output; in a terminal, what does not fit stands in under it."""
+    print_hanging(Console(), Text(line))
 
 
 class Page:

@@ -84,7 +84,7 @@ def _print_table(console: Console, listed: Sequence[RunSummary]) -> None:
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("run", overflow="fold")
     table.add_column("status", no_wrap=True)
-    table.add_column("agent, program", overflow="fold")
+    table.add_column("driven by", overflow="fold")
     table.add_column("begun (UTC)", no_wrap=True)
     with_spend = any(one.spend is not None for one in listed)
     for name in ("tokens", "dollars") if with_spend else ():

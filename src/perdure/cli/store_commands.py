@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeVar
 import click
 
 from perdure.cli.given import Unusable, existing_store, session_named, status_option
+from perdure.cli.page import say_hanging
 from perdure.cli.text import one_line
 from perdure.clock import RandomIds, SystemClock
 from perdure.errors import Leased, PerdureError, StoreFailed
@@ -328,4 +329,4 @@ def _entry(session: Session, prefix: str) -> str:
 
 
 def _say(text: str) -> None:
-    click.echo(one_line(text))
+    say_hanging(one_line(text))

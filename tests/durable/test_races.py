@@ -270,6 +270,28 @@ async def test_a_race_has_to_keep_what_won_it() -> None:
         await desk.run()
 
 
+@pytest.mark.parametrize("how", ["twice", "over", "awaited"])
+async def test_a_wait_races_once(how: str) -> None:
+    async def work() -> object:
+        if how == "over":
+            wait = sleep("now", 0)
+            await wait
+            return await race("a", {"a": wait})
+        if how == "twice":
+            wait = sleep("a", 60)
+            return await race("a", {"a": wait, "b": wait})
+        wait = sleep("a", 60)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(wait)
+            await asyncio.sleep(0)
+            await race("a", {"a": wait})
+        return "?"
+
+    with pytest.raises(RunFailed) as caught:
+        await Desk(work).run()
+    assert "of race 'a' is awaited elsewhere" in str(caught.value.cause) + repr(caught.value.cause)
+
+
 async def test_nobody_would_wake_a_race_that_is_not_of_a_run_by_id() -> None:
     with pytest.raises(ConfigError):
         await race("a", {"a": sleep("a", 1)})

@@ -7,6 +7,7 @@ and a message or a signal that comes for one is still there for it.
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Coroutine, Generator, Iterable, Mapping, Sequence
 from types import CodeType, CoroutineType, FunctionType
 from typing import NamedTuple, cast
@@ -76,7 +77,7 @@ async def race(name: str, waits: Mapping[str, Coroutine[object, object, object]]
         with _on(recorded, name):
             return await _race(recorded, name, waits)
     finally:
-        for one in _coroutines(waits):  # those that did not run, or not to their end
+        for one in _unbegun(waits):
             one.close()
 
 
@@ -164,14 +165,19 @@ async def _won(recorded: Recorded, name: str, which: str, lost: list[NotYet]) ->
             recorded.receives[one.name.rpartition("#")[0]] -= 1  # its place is free for the next
 
 
-def _coroutines(waits: object) -> list[CoroutineType[object, object, object]]:
-    """What has to be closed, of whatever was given."""
+def _unbegun(waits: object) -> list[CoroutineType[object, object, object]]:
+    """What did not run and has to be closed, of whatever was given."""
     given: Iterable[object] = ()
     if isinstance(waits, Mapping):
         given = cast("Mapping[object, object]", waits).values()
     elif isinstance(waits, list | tuple):
         given = cast("Sequence[object]", waits)
-    return [one for one in given if isinstance(one, CoroutineType)]
+    found = [
+        cast("CoroutineType[object, object, object]", one)
+        for one in given
+        if isinstance(one, CoroutineType)
+    ]
+    return [one for one in found if inspect.getcoroutinestate(one) == inspect.CORO_CREATED]
 
 
 def _check(name: str, waits: Mapping[str, Coroutine[object, object, object]]) -> None:
@@ -180,6 +186,7 @@ def _check(name: str, waits: Mapping[str, Coroutine[object, object, object]]) ->
         raise ConfigError(f"race {name!r} takes its waits by words: {_EXAMPLE}, not {waits!r:.60}")
     if not waits:
         raise ConfigError(f"race {name!r} has nothing to wait for: {_EXAMPLE}")
+    seen: set[int] = set()
     for which, one in waits.items():
         check_name(which, f"wait of race {name!r}")
         code: CodeType | None = getattr(one, "cr_code", None)
@@ -188,3 +195,9 @@ def _check(name: str, waits: Mapping[str, Coroutine[object, object, object]]) ->
                 f"{which!r} of race {name!r} is no wait: give it sleep(...), wait_for(...), "
                 "receive(...) or interrupt(...), not awaited"
             )
+        if id(one) in seen or inspect.getcoroutinestate(one) != inspect.CORO_CREATED:
+            raise ConfigError(
+                f"{which!r} of race {name!r} is awaited elsewhere: a wait is called once for each "
+                "word, in the race"
+            )
+        seen.add(id(one))

@@ -226,6 +226,14 @@ def test_what_the_system_says_later_keeps_its_turn() -> None:
     assert messages(*items[:3], settings=inline)[2] == ("user", ["<system>c</system>"])
 
 
+def test_what_the_system_shows_later_is_no_text() -> None:
+    picture = InputImage(image_url="https://host/a.png")
+    shows = Message(role="system", content=(InputText(text="look"), picture))
+    role, (said, shown) = messages(user("a"), assistant("b"), shows)[2]
+    assert (role, said) == ("user", "<system>look</system>")
+    assert shown == {"type": "image", "source": {"type": "url", "url": "https://host/a.png"}}
+
+
 # --- thoughts -------------------------------------------------------------------------------
 
 

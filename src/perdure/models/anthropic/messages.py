@@ -24,6 +24,7 @@ from perdure.models.mapping.forms import (
     Result,
     Turn,
     said,
+    said_by_system,
     sealed,
     written,
 )
@@ -48,7 +49,6 @@ from perdure.wire import (
     Wire,
     text_of,
 )
-from perdure.wire.jsontext import members_of, text_of_raw
 from perdure.wire.marks import REDACTED, mark_of
 from perdure.wire.media import Media, is_text, media_of, text_of_media
 from perdure.wire.outputs import is_error
@@ -103,21 +103,12 @@ class Messages(BlockForm):
         spoken = [*(result.block for result in results), *turn.blocks("other")]
         system = turn.blocks("system")
         if system and (not spoken or not self.inline_system):
-            spoken += [_tagged(block) for block in system]
             for piece in turn.pieces:
                 if piece.kind == "system":
-                    lost.at = piece.at
-                    lost.add("system", "sent as the user's text, between <system> tags")
+                    spoken += said_by_system(piece, lost)
             system = []
         message = written("user", "content", spoken)
         return message + b"," + written("system", "content", system) if system else message
-
-
-def _tagged(raw: bytes) -> bytes:
-    """What the system says, as the user's text."""
-    block = members_of(raw)
-    text = text_of_raw(block.get("text")) or ""
-    return json_text({**block, "text": f"<system>{text}</system>"})
 
 
 # --- blocks ---------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from perdure.models.mapping.forms import (
     Turn,
     said,
     sealed,
+    spoken,
     written,
 )
 from perdure.models.mapping.kept import extension, kept, kept_object, report_unknown
@@ -47,7 +48,7 @@ from perdure.wire import (
     Wire,
     text_of,
 )
-from perdure.wire.jsontext import members_of, text_of_raw
+from perdure.wire.jsontext import members_of
 from perdure.wire.marks import REDACTED, mark_of
 from perdure.wire.media import Media, media_of
 from perdure.wire.outputs import is_error
@@ -216,24 +217,12 @@ class Converse(BlockForm):
     def message(self, turn: Turn, results: Sequence[Result], lost: Lost) -> bytes:
         if turn.role == "assistant":
             return written("assistant", "content", turn.blocks("thought", "call", "other"))
-        spoken = [block for result in results for block in result.beside]
-        for piece in turn.pieces:
-            if piece.kind == "system":
-                lost.at = piece.at
-                lost.add("system", "sent as the user's text, between <system> tags")
-                spoken += [_tagged(block) for block in piece.blocks]
-            else:
-                spoken += piece.blocks
-        documents = any(block.startswith(b'{"document"') for block in spoken)
-        if documents and not any(block.startswith(b'{"text"') for block in spoken):
-            spoken.insert(0, json_text({"text": _SEE}))
-        return written("user", "content", [*(result.block for result in results), *spoken])
-
-
-def _tagged(raw: bytes) -> bytes:
-    """What the system says, as the user's text."""
-    text = text_of_raw(members_of(raw).get("text"))
-    return raw if text is None else json_text({"text": f"<system>{text}</system>"})
+        blocks = [block for result in results for block in result.beside]
+        blocks += spoken(turn, lost)
+        documents = any(block.startswith(b'{"document"') for block in blocks)
+        if documents and not any(block.startswith(b'{"text"') for block in blocks):
+            blocks.insert(0, json_text({"text": _SEE}))
+        return written("user", "content", [*(result.block for result in results), *blocks])
 
 
 # --- blocks ---------------------------------------------------------------------------

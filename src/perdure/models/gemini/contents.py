@@ -23,6 +23,7 @@ from perdure.models.mapping.forms import (
     Result,
     Turn,
     said,
+    spoken,
     written,
 )
 from perdure.models.mapping.kept import extension, kept, kept_object, kept_text, report_unknown
@@ -47,7 +48,7 @@ from perdure.wire import (
     text_of,
 )
 from perdure.wire.foreign import NO_SIGNATURE
-from perdure.wire.jsontext import members_of, text_of_raw
+from perdure.wire.jsontext import members_of
 from perdure.wire.marks import MAKER, SIGNATURE, mark_of
 from perdure.wire.media import Media, media_of
 from perdure.wire.outputs import ERROR, is_error
@@ -101,16 +102,10 @@ class Contents(BlockForm):
     def message(self, turn: Turn, results: Sequence[Result], lost: Lost) -> bytes:
         if turn.role == "assistant":
             return written("model", "parts", turn.blocks("thought", "call", "other"))
-        spoken = [part for result in results for part in result.beside]
-        for piece in turn.pieces:
-            if piece.kind == "system":
-                lost.at = piece.at
-                lost.add("system", "sent as the user's text, between <system> tags")
-                spoken += [_tagged(part) for part in piece.blocks]
-            else:
-                spoken += piece.blocks
+        beside = [part for result in results for part in result.beside]
         answers = [result.block for result in results]
-        return b",".join(written("user", "parts", parts) for parts in (answers, spoken) if parts)
+        both = answers, [*beside, *spoken(turn, lost)]
+        return b",".join(written("user", "parts", parts) for parts in both if parts)
 
     def variant(self, turn: Turn) -> bytes | None:
         first = next((piece for piece in turn.pieces if piece.kind == "call"), None)
@@ -129,13 +124,6 @@ class Contents(BlockForm):
                 for block in piece.blocks
             ],
         )
-
-
-def _tagged(raw: bytes) -> bytes:
-    """What the system says, as the user's text."""
-    part = members_of(raw)
-    text = text_of_raw(part.get("text")) or ""
-    return json_text({**part, "text": f"<system>{text}</system>"})
 
 
 # --- parts ----------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from perdure.models.mapping.kept import extension, kept_text
 from perdure.models.mapping.losses import Lost
 from perdure.models.mapping.texts import json_text
 from perdure.wire import FunctionCall, FunctionCallOutput, Item, Message, Reasoning, UnknownItem
+from perdure.wire.jsontext import members_of, text_of_raw
 from perdure.wire.marks import MAKER
 
 Role = Literal["user", "assistant"]
@@ -175,6 +176,27 @@ def written(role: str, name: str, blocks: Sequence[bytes]) -> bytes:
         blocks: The blocks.
     """
     return b'{"role":"%b","%b":[%b]}' % (role.encode(), name.encode(), b",".join(blocks))
+
+
+def spoken(turn: Turn, lost: Lost) -> list[bytes]:
+    """The blocks of a user's turn, what the system says among them as the user's."""
+    blocks: list[bytes] = []
+    for piece in turn.pieces:
+        blocks += said_by_system(piece, lost) if piece.kind == "system" else piece.blocks
+    return blocks
+
+
+def said_by_system(piece: Piece, lost: Lost) -> list[bytes]:
+    """What the system says, as the user's text."""
+    lost.at = piece.at
+    lost.add("system", "sent as the user's text, between <system> tags")
+    return [_tagged(block) for block in piece.blocks]
+
+
+def _tagged(block: bytes) -> bytes:
+    members = members_of(block)
+    text = text_of_raw(members.get("text"))
+    return block if text is None else json_text({**members, "text": f"<system>{text}</system>"})
 
 
 def said(message: Message, blocks: Sequence[bytes], lost: Lost, *, maker: str) -> Piece | None:

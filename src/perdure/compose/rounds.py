@@ -167,7 +167,7 @@ class Rounds(Middleware):
         for task in run.telling:
             task.delivered = True
         run.telling = []
-        await run.tell_model_call(response)
+        await run.moments.model_call(response)
         if run.turn_open and run.spec.on_turn_end is not None:
             run.turn_open = False
             await settled(run.spec.on_turn_end(run.turn(), response))

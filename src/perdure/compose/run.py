@@ -18,9 +18,10 @@ from perdure.compose.answers import is_empty_answer, is_empty_item
 from perdure.compose.binding import bound, tell_settled
 from perdure.compose.kinds import ClientTool, Origin
 from perdure.compose.ledger import RunLedger
-from perdure.compose.lifecycle import EndReason, ModelCalled, SessionConfig, TurnType, UsageTotals
+from perdure.compose.lifecycle import UsageTotals
 from perdure.compose.logged import state_now, write_facts
-from perdure.compose.openings import Opened, open_run, replace_prompt, said_prompt
+from perdure.compose.moments import Moments
+from perdure.compose.openings import Opened, open_run
 from perdure.compose.request import Layers
 from perdure.compose.rounds import FINAL_RESPONSE_DIRECTIVE, Rounds
 from perdure.compose.saving import facts_of_run, pending_of_run, snapshot, status_of_run
@@ -33,19 +34,11 @@ from perdure.compose.state import (
     create_initial_state,
     unsent_results_to_items,
 )
-from perdure.compose.stops import StepResult, cost_of
+from perdure.compose.stops import StepResult
 from perdure.compose.streams import RunLog
 from perdure.compose.tasks import LiveTask, Tasks
 from perdure.compose.turns import ToolCall, TurnContext, settled
-from perdure.errors import (
-    Aborted,
-    ConfigError,
-    EmptyAnswer,
-    LoopDetected,
-    PerdureError,
-    PromptRefused,
-    StateNotSaved,
-)
+from perdure.errors import Aborted, ConfigError, EmptyAnswer, PerdureError, StateNotSaved
 from perdure.log import Recording
 from perdure.loop import (
     CallIds,
@@ -62,7 +55,7 @@ from perdure.loop import (
 )
 from perdure.loop.model import check as check_model
 from perdure.prompts import Input
-from perdure.wire import FunctionCall, Item, Request, Response
+from perdure.wire import FunctionCall, Item, Request
 
 logger = logging.getLogger("perdure.compose")
 
@@ -106,12 +99,11 @@ class Run:
         self.telling: list[LiveTask] = []
         self._handle: DriveHandle | None = None
         self._aborted: str | None = None
-        self._session_open = False
-        self._told = 0
         self._left_out: frozenset[int] = frozenset()
         """By identity; the transcript keeps the items alive."""
         self._call_ids: CallIds | None = None
         self.ledger = self._new_ledger(0)
+        self.moments = Moments(self)
         self.tasks = self._new_tasks(())
 
     # --- small views -----------------------------------------------------------------------
@@ -275,27 +267,8 @@ class Run:
             await self._save(snapshot(self, state, "in_progress"))
         if spec.conversation.decides:
             return opened
-        await spec.lifecycle.session_start(
-            self.session_id,
-            SessionConfig(
-                has_tools=bool(spec.tools),
-                has_approval=spec.require_approval is not None
-                or any(tool.require_approval for tool in spec.clients),
-                has_state=spec.conversation.is_kept,
-            ),
-        )
-        self._session_open = True
-        return await self._prompted(opened)
-
-    async def _prompted(self, opened: Opened) -> Opened:
-        """Put the prompt to the hooks: a text, or the last message of the user that is one."""
-        said = said_prompt(opened)
-        if said is None:
-            return opened
-        verdict = await self.spec.lifecycle.user_prompt(self.session_id, said)
-        if verdict.rejected is not None:
-            raise PromptRefused(verdict.rejected)
-        return opened if verdict.text is None else replace_prompt(opened, verdict.text)
+        await self.moments.begin()
+        return await self.moments.prompted(opened)
 
     async def _resolve_context(self) -> None:
         given: object = self.spec.context
@@ -373,36 +346,6 @@ class Run:
                 break
             tail.append(item)
         return tail
-
-    # --- what is told ----------------------------------------------------------------------
-
-    async def tell_model_call(self, response: Response) -> None:
-        """Tell the hooks of a response."""
-        if self._told >= self.ledger.model_calls:
-            return
-        self._told = self.ledger.model_calls
-        usage = response.usage or None
-        await self.spec.lifecycle.post_model_call(
-            ModelCalled(
-                session_id=self.session_id,
-                response_id=response.id,
-                model=str(response.model or (self.ledger.request or Request()).model or ""),
-                seconds=self.ledger.seconds,
-                turn_type=self._turn_type(),
-                turn_number=self.ledger.requests - 1,
-                usage=usage,
-                cost=cost_of(usage),
-            )
-        )
-
-    def _turn_type(self) -> TurnType:
-        if self.retrying:
-            return "retry"
-        if self.final:
-            return "final"
-        if self.ledger.requests > 1:
-            return "tool_round"
-        return "resume" if self.spec.conversation.decides else "initial"
 
     async def check_interruption(self) -> bool:
         """Whether somebody asked the run to stop; who is remembered."""
@@ -511,7 +454,7 @@ class Run:
         that ended well, a hook's failure is logged; that the record could not be written is raised.
         """
         failures: list[Exception] = []
-        for step in (self._keep_progress, self._stop_tasks, self._tell_end):
+        for step in (self._keep_progress, self._stop_tasks, self.moments.end):
             try:
                 await step(error)
             except Exception as failure:  # noqa: BLE001 - the next step is taken all the same
@@ -541,27 +484,6 @@ class Run:
     async def _stop_tasks(self, error: Exception | None) -> None:
         if error is not None:
             await self.tasks.stop()
-
-    async def _tell_end(self, error: Exception | None) -> None:
-        life = self.spec.lifecycle
-        try:
-            response = self.ledger.response
-            if response is not None:
-                await self.tell_model_call(response)
-            if self._session_open:
-                self._session_open = False
-                await life.session_end(self.session_id, self._end_reason(error), self.totals())
-        finally:
-            await life.drain()
-
-    def _end_reason(self, error: Exception | None) -> EndReason:
-        if error is not None:
-            return "user" if isinstance(error, Aborted) else "error"
-        if self.interrupted_by:
-            return "user"
-        if self.end is not None and isinstance(self.end.error, LoopDetected):
-            return "doom_loop"
-        return "max_turns" if self.stopped or self.halted else "complete"
 
 
 def _as_input(given: object) -> Input | None:

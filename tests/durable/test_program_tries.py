@@ -18,11 +18,11 @@ from perdure.errors import ConfigError, NotHalted, RunFailed
 from perdure.log.status import MAX_TRIES
 from perdure.log.store import Lease, Store
 from perdure.stores.memory import MemoryStore
-from perdure.testing import FakeClock, ScriptedModel, call
+from perdure.testing import FakeClock, ScriptedModel, call, run_chaos
 from perdure.testing.chaos_simulated import simulate
 from perdure.testing.chaos_store import Faults, faulted
 from perdure.testing.scripted import Script
-from tests.chaos import killing
+from tests.chaos import killing, working
 from tests.durable.world import RUN
 
 ROOT = Path(__file__).parents[2]
@@ -222,6 +222,14 @@ def test_a_sleep_that_is_over_brings_a_program_further() -> None:
 
     lives = Lives(body=body)
     assert lives.live(MAX_TRIES + 2) == [*TRIED, "killed", "done"]
+
+
+def test_chaos_lets_a_program_go_on_in_which_too_many_processes_died() -> None:
+    program = working.in_program("idempotent")
+    report = run_chaos(program, times=MAX_TRIES + 2, every=6, store="memory:all")
+    report.check()
+    assert report.expected == "done"
+    assert max(len(trial.faults) for trial in report.trials) > MAX_TRIES
 
 
 @pytest.mark.parametrize(("parts", "last"), [(0, "halted"), (MAX_TRIES + 1, "done")])

@@ -13,9 +13,21 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from msgspec import Raw
 
 from perdure import Agent, Program, Runs, run_agent, step, tool, wait_for
-from perdure.log import AnyEntry, Header, Session, Summary
+from perdure.durable import find_run, read_run
+from perdure.durable.messages import (
+    Cancel,
+    Reply,
+    Resolve,
+    Retry,
+    Sent,
+    Signal,
+    Told,
+    message_of,
+)
+from perdure.log import AnyEntry, Filters, Header, Session, Summary
 from perdure.log.entries import StepEntry, WaitEntry
 from perdure.log.store import Appended, Fence
 from perdure.stores.memory import MemoryStore
@@ -265,3 +277,68 @@ async def test_a_program_with_an_agent_that_is_cut_ends_as_it_did(
     kind: str, tmp_path: Path
 ) -> None:
     await _cut_anywhere("part", kind, tmp_path)
+
+
+# --- stops, and what comes too late ---------------------------------------------------------------
+
+
+async def _tree(desk: Desk) -> list[Session]:
+    """All sessions of the run, the root first."""
+    root = await find_run(desk.store, RUN)
+    listed = (await desk.store.list(Filters(root=root))).sessions
+    return [await read_run(desk.store, one.id) for one in listed]
+
+
+@pytest.mark.parametrize(
+    ("where", "kind", "every"),
+    [("tool", "interrupt", 1), ("program", "race", 1), ("part", "sleep", 2), ("deep", "timely", 4)],
+)
+async def test_a_stop_cancels_a_run_cut_behind_any_entry_and_no_step_begins(
+    where: str, kind: str, every: int, tmp_path: Path
+) -> None:
+    store = Written()
+    await Desk(where=where, kind=kind, directory=tmp_path, store=store).finish()
+    closed = next(
+        place
+        for place, (_, entry) in enumerate(store.written)
+        if entry.type == "perdure:closed"
+        if not store.written[place][0].root
+    )
+    for keep in range(1, closed + 1, every):
+        desk = Desk(where=where, kind=kind, directory=tmp_path, store=await store.cut(keep))
+        session = (await _tree(desk))[0]
+        await desk.store.put(session.id, message_of(Cancel(reason="no"), session), stop=True)
+        assert await desk.ask() == "cancelled", keep
+        assert desk.did == [], keep
+        assert await desk.ask() == "cancelled", keep
+        for one in await _tree(desk):
+            assert one.view().calls.open == {}, keep
+            assert one.view().status in ("cancelled", "done"), keep
+            assert await desk.store.unconsumed(one.id) == ()
+
+
+LATE: tuple[Told, ...] = (
+    Signal(name="late", value=Raw(b"1")),
+    Sent(channel="late", key="k", value=Raw(b"1")),
+    Reply(call_id="", begin="nothing", value=Raw(b"true")),
+    Resolve(call_id="", step="before", dispatch="nothing", output='"x"'),
+    Retry(end="nothing"),
+)
+
+
+@pytest.mark.parametrize("where", ["tool", "program", "part", "deep"])
+async def test_words_for_waits_that_come_when_the_run_is_over_are_refused_on_record(
+    where: str, tmp_path: Path
+) -> None:
+    desk = Desk(where=where, kind="sleep", directory=tmp_path)
+    await desk.finish()
+    for session in await _tree(desk):
+        for told in LATE:
+            await desk.store.put(session.id, message_of(told, session))
+    assert await desk.ask() == "done"
+    for session in await _tree(desk):
+        last = session.entries[-len(LATE) :]
+        assert {one.type for one in last} == {"perdure:refused"}
+        assert len({one.message for one in last}) == len(LATE)
+        assert await desk.store.unconsumed(session.id) == ()
+    assert await desk.ask() == "done"

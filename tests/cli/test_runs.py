@@ -331,6 +331,8 @@ def test_show_says_what_a_call_asks_and_answer_answers_it(store: str) -> None:
     assert "    asks (age): How old is age?\n" in text
     assert "perdure runs answer r c1 age JSON\n" in text
     assert refused("answer", "r", "c1", "age", '"old"')[0] == 1
+    exit_code, words = refused("answer", "r", "c1", "size", "3")
+    assert (exit_code, words.partition(": ")[2]) == (1, "it does not ask 'size', it asks 'age'")
     assert refused("answer", "r", "c1", "age", "old")[0] == 2
     assert told("answer", "r", "c1", "age", "41", "--by", "ann").startswith("c1 has its answer")
     assert waiting("r")["told"] == "c1 answered by ann: 41"

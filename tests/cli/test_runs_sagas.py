@@ -61,6 +61,7 @@ def told(command: str) -> str:
 def test_show_lists_what_was_undone(store: str) -> None:
     drive(store, 5)
     text = told("show r")
+    assert "saga\tall or nothing\n" in text
     assert "status\trolled_back: ship failed: nothing is left\n" in text
     assert "\ncompensated\n  call_t0_1 charge\n" in text
     assert "the saga is tripped: ship failed: nothing is left" in text

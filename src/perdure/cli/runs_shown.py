@@ -183,6 +183,7 @@ def _print_facts(console: Console, seen: Seen) -> None:
         "run": Text(one_line(state.run_id), "bold"),
         "status": _status(state.status).append(_note(state), "default not bold"),
         "program" if state.kind == PROGRAM else "agent": Text(one_line(state.agent)),
+        "saga": Text("all or nothing" if state.saga else ""),
         "session": Text(state.session),
         "begun": Text(f"{_second(state.created_at)} UTC"),
         "took": Text(", ".join((*_work(seen), *_spent(state)))),

@@ -294,7 +294,10 @@ async def tell_reply(store: Store, target: Target, said: Said, key: str, value: 
     found = working(view, target.call_id)
     wait = found.work.waits.get(("interrupt", key)) if found is not None else None
     if wait is None or wait.lost:
-        raise NotHeld(target.run_id, target.call_id, f"it does not ask {key!r}")
+        asked = found.work.open_waits if found is not None else ()
+        keys = [repr(one.begin.name) for one in asked if one.begin.kind == "interrupt"]
+        asks = f", it asks {', '.join(keys)}" if keys else ""
+        raise NotHeld(target.run_id, target.call_id, f"it does not ask {key!r}{asks}")
     if wait.end is not None:
         if bytes(wait.end.value) != bytes(raw):
             raise AlreadyResolved(target.run_id, target.call_id, bytes(wait.end.value).decode())

@@ -9,7 +9,7 @@ from perdure.log.entries import DispatchEntry, ItemEntry
 from perdure.log.header import Origin, new_header
 from perdure.log.reading import read_lines
 from perdure.log.recording import Recording, go_on, open_named
-from perdure.log.resuming import CUT_OFF, pending_of, replay_answers
+from perdure.log.resuming import CUT_OFF, RAN_HERE, RAN_THERE, pending_of, replay_answers
 from perdure.log.session import Session
 from perdure.loop import Config, Middleware, ToolCallInfo, ToolDecision, approve, unanswered
 from perdure.loop.drive import can_continue
@@ -320,6 +320,7 @@ def test_an_output_off_the_path_is_replayed_with_its_origin() -> None:
     assert answer.output is not None
     assert answer.output.text == "it ran"
     assert answer.origin == built.session.id
+    assert pending.ran_where == answer.reason == RAN_HERE
 
 
 def test_an_output_in_the_session_it_was_forked_from_is_replayed() -> None:
@@ -331,9 +332,12 @@ def test_an_output_in_the_session_it_was_forked_from_is_replayed() -> None:
     origin.output("c", "it ran")
     header = new_header("f", "2026-10-02T00:00:00Z", origin=Origin(origin.session.id, base))
     fork = Session(header, prefix, origins=[origin.session])
-    (answer,) = replay_answers(fork.at(), fork, ToolSet([Counted("t")]))
+    tools = ToolSet([Counted("t")])
+    (pending,) = pending_of(fork.at(), fork, tools)
+    (answer,) = replay_answers(fork.at(), fork, tools)
     assert answer.output is not None
     assert answer.output.text == "it ran"
+    assert pending.ran_where == answer.reason == RAN_THERE
 
 
 def test_an_answer_given_elsewhere_is_no_output_of_a_run() -> None:

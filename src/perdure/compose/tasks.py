@@ -282,9 +282,9 @@ class Tasks:
         await asyncio.wait({*works, timer}, return_when=asyncio.FIRST_COMPLETED)
         timer.cancel()
 
-    async def drain_all(self, seconds: float = DRAIN_SECONDS) -> None:
+    async def drain_all(self) -> None:
         """Wait until all background tasks have their outcomes, or the time is up."""
-        deadline = self._clock.monotonic() + seconds
+        deadline = self._clock.monotonic() + DRAIN_SECONDS
         while self.alive and (left := deadline - self._clock.monotonic()) > 0:
             await self.drain(left)
 

@@ -262,6 +262,7 @@ def _pending(view: View, call: Call, session: Session, tools: ToolSet) -> Pendin
     last = call.last_dispatch
     tool = tools.get(call.call.name)
     reason: PendingReason = "suspended" if call.suspended else _REASONS[state]
+    ran = _ran(call, session)
     return PendingCall(
         call=call.call,
         reason="held" if _is_held_anew(call, session, tool) else reason,
@@ -271,7 +272,8 @@ def _pending(view: View, call: Call, session: Session, tools: ToolSet) -> Pendin
         effect=_effect(last),
         idempotency_key=call.key,
         arguments=None if handed == own else handed,
-        ran=ran.output if (ran := _ran(call, session)) is not None else None,
+        ran=ran.output if ran is not None else None,
+        ran_where=_where(ran, session) if ran is not None else "",
         wait=call.wait or None,
         gate=_gate(view, call),
         session=session.id,
@@ -306,6 +308,10 @@ class _Ran(NamedTuple):
 
     output: FunctionCallOutput
     session: str
+
+
+def _where(ran: _Ran, session: Session) -> str:
+    return RAN_HERE if ran.session == session.id else RAN_THERE
 
 
 def _ran(call: Call, session: Session) -> _Ran | None:
@@ -404,7 +410,7 @@ def _replay(call: Call, session: Session, tools: ToolSet, on_unknown: OnUnknown)
             call_id=call.call_id,
             output=ran.output,
             by="policy",
-            reason=RAN_HERE if ran.session == session.id else RAN_THERE,
+            reason=_where(ran, session),
             origin=ran.session,
         )
     again = run_again(call, tools.get(call.call.name))

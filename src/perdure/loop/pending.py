@@ -42,6 +42,7 @@ class PendingCall(msgspec.Struct, frozen=True, kw_only=True):
     ran: FunctionCallOutput | None = None
     """The output it has where it ran, off the path that continues."""
     ran_where: str = ""
+    """Where that was, in words: the reason of the answer that gives it."""
     refused: str = ""
     """The text of the refusal it is owed, for a rejected call."""
     attempted_at: int | None = None

@@ -630,6 +630,11 @@ class Session(Generic[OutputT]):
         """Start a drive. The caller holds the turn to drive, and none is running."""
         if self._closed:
             raise ConfigError("the session was closed; enter it again")
+        if self._store and self._recording is None:  # else nothing would be recorded
+            raise ConfigError(
+                "a session with a store or a name is recorded once it is entered: "
+                "async with agent.session(...) as chat"
+            )
         if self._late and self._recording is not None:
             await self._take_messages(self._recording)
         self._check(opening)

@@ -209,6 +209,19 @@ async def test_a_name_without_a_store_is_kept_in_the_memory_of_the_process() -> 
 
 
 @pytest.mark.parametrize("given", [{"store": "memory:"}, {"name": "chat"}])
+async def test_a_recorded_session_that_was_not_entered_says_nothing_unrecorded(
+    given: dict[str, str],
+) -> None:
+    model = ScriptedModel(["One."])
+    chat = Agent(model, store=given.get("store", "")).session(given.get("name", ""))
+    with pytest.raises(ConfigError, match="recorded once it is entered"):
+        await chat.send("hi")
+    assert model.requests == []
+    async with chat:
+        assert (await chat.send("hi")).text == "One."
+
+
+@pytest.mark.parametrize("given", [{"store": "memory:"}, {"name": "chat"}])
 def test_a_recorded_session_takes_no_transcript(given: dict[str, str]) -> None:
     agent = Agent(ScriptedModel(["One."]), store=given.get("store", ""))
     with pytest.raises(ConfigError, match="begins from its record"):

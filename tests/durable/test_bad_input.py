@@ -494,6 +494,26 @@ async def test_another_word_names_what_it_is_about(driven: bool) -> None:
         await runs.answer(RUN, "", "x", 1)
 
 
+@pytest.mark.parametrize("driven", [True, False])
+async def test_the_same_value_once_more_is_the_same_word_whoever_gives_it(driven: bool) -> None:
+    async def work() -> int:
+        asked = await interrupt("q", "How many?", int)
+        await wait_for("more")
+        return asked
+
+    store = MemoryStore()
+    program, runs = Program(work, store=store), Runs(store)
+    await program.run(run_id=RUN)
+    for who in ("ann", "bo"):
+        await runs.signal(RUN, "paid", 1, by=who)
+        await runs.send(RUN, "orders", 1, key="k", by=who)
+        await runs.answer(RUN, "", "q", 1, by=who)
+        if driven:
+            assert (await program.run(run_id=RUN)).status == "suspended"
+    await runs.signal(RUN, "more")
+    assert (await program.run(run_id=RUN)).output == 1
+
+
 async def test_a_value_that_is_nested_deeper_than_every_process_reads_is_refused(
     runs: Runs,
 ) -> None:

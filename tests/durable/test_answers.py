@@ -43,6 +43,14 @@ class Even:
             raise ValueError(f"{self.n} is odd")
 
 
+class Wordy(msgspec.Struct):
+    n: int
+
+    def __post_init__(self) -> None:
+        if self.n:
+            raise ValueError("\ud800\n" + "no " * 10_000)
+
+
 class Short(msgspec.Struct):
     text: str
 
@@ -177,6 +185,7 @@ async def test_an_answer_of_another_type_is_refused_when_it_is_given(
     [
         (Even, {"n": 5}, "answer: 5 is odd", {"n": 6}),
         (Short, {"text": "long"}, "answer: no such word", {"text": "abc"}),
+        (Wordy, {"n": 5}, "answer: \ufffd no no no", {"n": 0}),
         (Model, {"n": 5}, "answer.n: Value error, odd", {"n": 6}),
         (list[Even], [{"n": 2}, {"n": 3}], "answer[1]: 3 is odd", []),
         (dict[uuid.UUID, int], {str(KEY): 1, str(KEY).upper(): 2}, "two members", {str(KEY): 1}),

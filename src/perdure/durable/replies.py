@@ -16,8 +16,12 @@ from perdure.tools.arguments import parse_value
 from perdure.tools.json_schema import check_value
 from perdure.tools.schema import shape_of
 from perdure.tools.values import Json as Value
+from perdure.wire import scalar_text
 
 T = TypeVar("T")
+
+MOST_SAID = 1000
+"""How many characters of what a class says of an answer stand on the record."""
 
 _ANSWER = "answer"
 """How the paths of faults begin."""
@@ -58,10 +62,10 @@ class AnswerType(Generic[T]):
         try:
             return cast("T", self._shape.read(parse_value(text), _ANSWER))
         except InvalidArguments as error:
-            raise Unfit(_shown(error)) from None
+            why = _shown(error)
         except Exception as error:  # noqa: BLE001 - the class's own code may raise anything
-            why = " ".join(str(error).split()) or type(error).__name__
-            raise Unfit(f"{_ANSWER}: {why}") from None
+            why = f"{_ANSWER}: {' '.join(str(error).split()) or type(error).__name__}"
+        raise Unfit(scalar_text(why)[:MOST_SAID])
 
 
 def fault_in(begin: WaitEntry, text: str) -> str:

@@ -607,6 +607,21 @@ def test_what_goes_on_below_a_line_stands_in_from_it(store: str) -> None:
     assert [line[:8].rstrip() for line in waiting].count("    asks") == 1
 
 
+def test_what_cannot_be_written_is_told_in_a_line(store: str, tmp_path: Path) -> None:
+    drive(store, "r", DONE)
+    env = {"PERDURE_STORE": store}
+    session = Piped("log", "export", "r", env=env)
+    (tmp_path / "r.jsonl").write_text(session.out)
+    for command in (
+        ("log", "export", "r", "-o", f"{tmp_path}/none/r.jsonl"),
+        ("log", "import", f"{tmp_path}/r.jsonl", "--store", "file:///dev/null/x"),
+        ("doctor", "--store", "file:///dev/null"),
+    ):
+        done = Piped(*command, env=env)
+        assert (done.code, done.out) == (2, ""), command
+        assert done.err.count("\n") == 1, done.err
+
+
 def test_a_command_that_looks_makes_no_store(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/typo/runs.db"
     for command in (("runs", "ls"), ("approvals", "ls"), ("log", "ls"), ("log", "reindex")):

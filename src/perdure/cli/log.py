@@ -181,7 +181,10 @@ def export(*, session: str, url: str | None, output: str | None) -> int:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
     else:
-        Path(output).write_bytes(data)
+        try:
+            Path(output).write_bytes(data)
+        except OSError as error:
+            raise Unusable(f"{output} cannot be written: {error.strerror}") from None
     return 0
 
 
@@ -221,7 +224,9 @@ def _with_store(url: str | None, work: Callable[[Store], Awaitable[T]], *, make:
 
     try:
         return asyncio.run(run())
-    except PerdureError as error:
+    except BrokenPipeError:
+        raise
+    except (PerdureError, OSError) as error:
         raise Unusable(one_line(str(error))) from error
 
 

@@ -451,7 +451,9 @@ def with_runs(url: str, work: Callable[[Desk], Awaitable[int]]) -> int:
 
     try:
         return asyncio.run(run())
-    except PerdureError as error:
+    except BrokenPipeError:
+        raise
+    except (PerdureError, OSError) as error:
         refused = isinstance(error, RunError) and not isinstance(error, NoRun)
         raise (Refused if refused else Unusable)(one_line(str(error))) from error
 

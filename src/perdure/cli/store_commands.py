@@ -264,9 +264,10 @@ def doctor(*, url: str) -> int:
         return int(any(finding.level == "error" for finding in findings))
 
     path = path_of(url)
-    if path is not None and not path.exists():
+    new = path is not None and not path.exists()
+    if new:
         _say(f"warning  there was no store at {str(path)!r}; an empty one is made")
-    return _run(url, examined, make=True)
+    return _run(url, examined, make=new or url.startswith("memory:"))
 
 
 async def _findings(store: Store) -> tuple[upkeep.Finding, ...]:
@@ -303,7 +304,9 @@ def _run(url: str, work: Callable[[Store], Awaitable[T]], *, make: bool = False)
 
     try:
         return asyncio.run(run())
-    except PerdureError as error:
+    except BrokenPipeError:
+        raise
+    except (PerdureError, OSError) as error:
         raise Unusable(one_line(str(error))) from error
 
 

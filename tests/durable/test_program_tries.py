@@ -212,6 +212,49 @@ def test_tries_in_which_an_agent_of_the_program_comes_further_do_not_count() -> 
     assert Lives(body=body).live(MAX_TRIES + 3)[-1] == "done"
 
 
+def asker() -> Agent:
+    @tool(effect="idempotent")
+    async def ask() -> str:
+        """Ask."""
+        return str(await interrupt("sure", "Sure?", bool))
+
+    return Agent(ScriptedModel([call("ask"), "Asked."]), name="asker", tools=[ask])
+
+
+async def asked_beside(die: Die) -> object:
+    """An agent waits for an answer; beside it the process is killed."""
+
+    async def late() -> None:
+        await asyncio.sleep(0.1)
+        await die()
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(run_agent("part", asker(), "Ask."))
+        group.create_task(step("late", late, effect="idempotent"))
+    return "all"
+
+
+def test_tries_in_which_an_agent_of_the_program_only_waits_count() -> None:
+    lives = Lives(body=asked_beside)
+    assert lives.live(2 * MAX_TRIES)[-1] == "halted"
+    state = asyncio.run(lives.runs.get(RUN))
+    assert state.cause == f"{MAX_TRIES} tries gave no outcome"
+
+
+def test_an_agent_that_a_program_never_lets_come_further_does_not_keep_it_from_halting() -> None:
+    """Its call halts first; what kills the process is the program's own code all the same."""
+
+    async def body(die: Die) -> object:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(run_agent("part", clerk(lambda: asyncio.sleep(60)), "Act."))
+            group.create_task(step("late", lambda: asyncio.sleep(0.1), effect="idempotent"))
+            await asyncio.sleep(0.1)
+            await die()
+        return "all"
+
+    assert Lives(body=body).live(3 * MAX_TRIES)[-1] == "halted"
+
+
 def test_a_sleep_that_is_over_brings_a_program_further() -> None:
     async def body(die: Die) -> object:
         for night in range(MAX_TRIES + 1):

@@ -153,6 +153,8 @@ class RunEntry(Entry, frozen=True, kw_only=True, tag="run"):
     trigger: Json | None = None
     until: str = field(default="", name="perdure:until")
     """Of the end of a drive that a crash cut: the time of the last entry before it."""
+    below: int = field(default=0, name="perdure:below")
+    """Of such an end, of a program: how far its agents were that had not ended."""
     budget: RunBudget | None = field(default=None, name="perdure:budget")
     """Of a start: what this run was given over the limits of its agent."""
     config_base: str = ""

@@ -18,7 +18,7 @@ from perdure.log.entries import (
     WaitEntry,
 )
 from perdure.log.status import MAX_TRIES
-from perdure.log.work import CHILD, NOW, CallWork, WorkFold
+from perdure.log.work import NOW, CallWork, WorkFold
 
 OWN = ""
 """What the work of a program is bound to, in place of the entry of a call."""
@@ -28,17 +28,18 @@ class TriesFold:
     """How often a program was entered, its process died in it, and it had come no further.
 
     The rule is that of calls (`Call.tries`): a try in which a step or a wait ended does not count,
-    nor one in which an agent of the program was at work, whose calls have tries of their own. A
-    wait that unwound the program, and what somebody said, let it begin to count anew.
+    nor one in which an agent of the program came further, whose calls have tries of their own. That
+    stands on the agents' records; the end of a drive that was cut says how far they are. A wait
+    that unwound the program, and what somebody said, let it begin to count anew.
     """
 
-    __slots__ = ("_advanced", "_agents", "_told", "count")
+    __slots__ = ("_advanced", "_below", "_told", "count")
 
     def __init__(self) -> None:
         self.count = 0
         self._told = False
         self._advanced = False
-        self._agents: set[str] = set()  # those that have begun and not ended
+        self._below = 0  # how far its agents were when a drive was last cut
 
     @property
     def are_used_up(self) -> bool:
@@ -51,25 +52,18 @@ class TriesFold:
             case RunEntry() if entry.phase == "start":
                 self._told = self._advanced = False
             case RunEntry():
-                self.count += not (self._told or self._advanced or self._agents)
+                further = self._advanced or entry.below != self._below
+                self._below = entry.below
+                self.count += not (self._told or further)
             case EndEntry():
                 self._told = True
                 self.count = 0 if entry.wait else self.count
-            case WaitEntry():
-                self._wait(entry)
-            case StepEntry() if not entry.target:
+            case StepEntry() | WaitEntry() if not entry.target:
                 self._work(entry)
             case RetryEntry():
                 self.count = 0
             case _:
                 pass
-
-    def _wait(self, entry: WaitEntry) -> None:
-        if entry.kind == CHILD:
-            change = self._agents.add if entry.phase == "begin" else self._agents.discard
-            change(entry.name)
-        if not entry.target:
-            self._work(entry)
 
     def _work(self, entry: StepEntry | WaitEntry) -> None:
         self._advanced = self._advanced or entry.phase == "end"

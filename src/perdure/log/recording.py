@@ -13,6 +13,7 @@ from typing import Self
 
 from perdure.clock import Clock, Ids, RandomIds, SystemClock
 from perdure.errors import CorruptLog, NameTaken
+from perdure.log.agents_below import come_below
 from perdure.log.appender import Appender
 from perdure.log.approvals import standing_of
 from perdure.log.context import item_of
@@ -294,9 +295,12 @@ async def _mended(recording: Recording) -> Recording:
     appender = recording.recorder.appender
     version = appender.session.version
     until = appender.view.path[-1].ts if appender.view.path else ""
+    is_cut = appender.view.is_program and appender.view.drives.open is not None
+    session = appender.session.id
+    below = await come_below(recording.store, session, appender.view) if is_cut else 0
 
     def close(view: View) -> Sequence[Draft]:
-        return close_drive(view, until)
+        return close_drive(view, until, below)
 
     def place(view: View) -> Sequence[Draft]:
         return owed_results(view, in_order=recording.halts)

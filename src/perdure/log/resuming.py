@@ -20,6 +20,7 @@ from perdure.log.entries import (
     CustomEntry,
     DispatchEntry,
     ItemEntry,
+    Json,
     LinkEntry,
     QueuedEntry,
     ResponseEntry,
@@ -177,25 +178,27 @@ def encode_json(value: object) -> bytes:
     return json_text(value)
 
 
-def close_drive(view: View, until: str = "") -> list[Draft]:
+def close_drive(view: View, until: str = "", below: int = 0) -> list[Draft]:
     """The end of a drive that a crash left open, and what it owes; nothing if none is open.
 
     Args:
         view: The record.
         until: The time of the last entry that its driver wrote.
+        below: How far the agents of a program are.
     """
     drive = view.drives.open
     if drive is None:
         return []
     owed = list(view.queues.owed)
     pending, _ = view.drives.verdict(drive, view.calls)
-    end = {
+    end: Json = {
         "run_id": drive.run_id,
         "phase": "end",
         "reason": "error",
         "pending": list(pending),
         "ref": CUT_OFF,
         "perdure:until": until or view.path[-1].ts,
+        **({"perdure:below": below} if below else {}),
     }
     first = [owed_draft(drive.run_id, owed)] if owed else []
     again = [_owed(entry).again().entry for entry in view.queues.owed.values()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 import datetime as dt
@@ -17,6 +18,7 @@ import pytest
 
 from perdure import Program, Runs, interrupt, race, sleep, step
 from perdure.durable.messages import Reply, message_of
+from perdure.durable.replies import AnswerType
 from perdure.errors import AlreadyResolved, ConfigError, NotHalted, RunFailed, WrongAnswer
 from perdure.log.entries import RefusedEntry, WaitEntry
 from perdure.stores.memory import MemoryStore
@@ -41,6 +43,35 @@ class Even:
     def __post_init__(self) -> None:
         if self.n % 2:
             raise ValueError(f"{self.n} is odd")
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+class MuteValue(ValueError):
+    def __str__(self) -> str:
+        raise SystemExit
+
+
+RAISED: dict[str, BaseException] = {
+    "mute": Mute(),
+    "mute value": MuteValue(),
+    "cancelled": asyncio.CancelledError(),
+    "exit": SystemExit(2),
+    "generator": GeneratorExit(),
+    "key": KeyboardInterrupt(),
+}
+
+
+@dataclasses.dataclass
+class Picky:
+    word: str
+
+    def __post_init__(self) -> None:
+        if self.word in RAISED:
+            raise RAISED[self.word]
 
 
 class Wordy(msgspec.Struct):
@@ -190,6 +221,11 @@ async def test_an_answer_of_another_type_is_refused_when_it_is_given(
         (list[Even], [{"n": 2}, {"n": 3}], "answer[1]: 3 is odd", []),
         (dict[uuid.UUID, int], {str(KEY): 1, str(KEY).upper(): 2}, "two members", {str(KEY): 1}),
         (set[object], [[]], "answer: unhashable", [1]),
+        (Picky, {"word": "mute"}, "answer: Mute", {"word": "fine"}),
+        (Picky, {"word": "mute value"}, "answer: ", {"word": "fine"}),
+        (Picky, {"word": "cancelled"}, "answer: CancelledError", {"word": "fine"}),
+        (Picky, {"word": "exit"}, "answer: 2", {"word": "fine"}),
+        (Picky, {"word": "generator"}, "answer: GeneratorExit", {"word": "fine"}),
     ],
     ids=repr,
 )
@@ -226,6 +262,11 @@ async def test_an_answer_that_its_class_refuses_is_not_taken_and_is_asked_for_ag
         await bench.runs.answer(RUN, call_id, "q", wrong)
     assert await run() == "done"
     assert did == ["before", "behind"]
+
+
+def test_a_keyboard_interrupt_while_an_answer_is_read_is_no_fault_of_the_answer() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        AnswerType(Picky, "q").read('{"word":"key"}')
 
 
 async def test_an_answer_that_cannot_be_read_loses_no_race_and_wins_none() -> None:

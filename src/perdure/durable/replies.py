@@ -63,8 +63,10 @@ class AnswerType(Generic[T]):
             return cast("T", self._shape.read(parse_value(text), _ANSWER))
         except InvalidArguments as error:
             why = _shown(error)
-        except Exception as error:  # noqa: BLE001 - the class's own code may raise anything
-            why = f"{_ANSWER}: {' '.join(str(error).split()) or type(error).__name__}"
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - the class's own code may raise anything
+            why = f"{_ANSWER}: {_said(error)}"  # also a cancellation: nobody else cancels in here
         raise Unfit(scalar_text(why)[:MOST_SAID])
 
 
@@ -82,3 +84,14 @@ def fault_in(begin: WaitEntry, text: str) -> str:
 
 def _shown(error: InvalidArguments) -> str:
     return f"{error.path or _ANSWER}: {error.reason}"
+
+
+def _said(error: BaseException) -> str:
+    """What an error of a class says; its own name if it says nothing, or fails to."""
+    try:
+        said = " ".join(str(error).split())
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 - that is the class's own code, too
+        said = ""
+    return said or type(error).__name__

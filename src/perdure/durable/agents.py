@@ -17,7 +17,7 @@ from perdure.durable.callwork import ProgramPort, Recorded, check_between_steps,
 from perdure.durable.children import AgentTool
 from perdure.durable.driven import Driven
 from perdure.durable.given import check_name, check_text
-from perdure.durable.waits import ended, suspend
+from perdure.durable.waits import asking, ended, suspend
 from perdure.errors import ConfigError, StepFailed, Suspend, ToolError
 from perdure.log import Draft, subsession_id
 from perdure.log.calls import SUBSESSION
@@ -73,17 +73,17 @@ async def run_agent(name: str, agent: Driven, task: str) -> str:
         if wait.end.outcome == "failed":
             raise StepFailed(name, value)
         return value
-    if wait is None:
-        await _linked(recorded, name)
-    recorded.entered.add((CHILD, name))
-    result = await _rested(recorded, name, agent, task)
-    if result is None:
-        await suspend(recorded, f"agent {name!r} waits")
-    if isinstance(result, ToolError):
-        await _ended(recorded, name, "failed", str(result))
-        raise result
-    await _ended(recorded, name, "answer", text_of(result.output))
-    return text_of(result.output)
+    with asking(recorded, CHILD, name, None):
+        if wait is None:
+            await _linked(recorded, name)
+        result = await _rested(recorded, name, agent, task)
+        if result is None:
+            await suspend(recorded, f"agent {name!r} waits")
+        if isinstance(result, ToolError):
+            await _ended(recorded, name, "failed", str(result))
+            raise result
+        await _ended(recorded, name, "answer", text_of(result.output))
+        return text_of(result.output)
 
 
 async def _linked(recorded: Recorded, name: str) -> None:
@@ -91,7 +91,8 @@ async def _linked(recorded: Recorded, name: str) -> None:
     session = subsession_id(recorded.recording.session.id, name)
     link = {"rel": SUBSESSION, "session": session, "call_id": name}
     begin = {"phase": "begin", "kind": CHILD, "name": name}
-    await recorded.recording.append(Draft("link", link), Draft("perdure:wait", begin))
+    with recorded.at_work():
+        await recorded.recording.append(Draft("link", link), Draft("perdure:wait", begin))
 
 
 async def _rested(

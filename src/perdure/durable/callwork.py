@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from contextvars import ContextVar
 from typing import TypeAlias
 
@@ -77,17 +78,14 @@ class Recorded:
         self.running: dict[str, asyncio.Task[object]] = {}
         self.calls: dict[str, int] = {}
         """How many calls it has made, by tool."""
-        self._writing: set[asyncio.Future[object]] = set()
+        self._at_work: set[asyncio.Future[object]] = set()
         self.agents: dict[str, Json] = {}
         """What its agents that wait are waiting for, by name."""
         if isinstance(self._port, ProgramPort):
             self.agents = self._port.agents
-        self.asked: Counter[tuple[str, str]] = Counter()
-        """How many races of this entry wait for what, by kind and name."""
-        self.entered: set[tuple[str, str]] = set()
-        """The waits that this entry has come to, by kind and name: a tool may take another way."""
-        self.terms: dict[tuple[str, str], object] = {}
-        """What the waits that this entry asks for were asked for with, by kind and name."""
+        self.asking: Counter[tuple[str, str]] = Counter()
+        """How many ask for each wait now, by kind and name: what the call waits for."""
+        self._terms: dict[tuple[str, str], object] = {}
         self.races: set[str] = set()
         """The races that are on."""
         self.clashes: dict[tuple[str, str], str] = {}
@@ -104,14 +102,45 @@ class Recorded:
         """Write an entry about the call, durably; what a program does names no call (LOG 5.5)."""
         own: Json = {"call_id": self.call.id, "target": self.target} if self.target else {}
         named = {**own, **body}
-        written: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        self._writing.add(written)
-        try:
-            draft = Draft(kind, {n: v for n, v in named.items() if v is not None})
+        draft = Draft(kind, {n: v for n, v in named.items() if v is not None})
+        with self.at_work():
             await self.recording.append(draft)
+
+    @contextlib.contextmanager
+    def at_work(self) -> Generator[None]:
+        """While something of the call reads or writes the store: it is not left meanwhile."""
+        done: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        self._at_work.add(done)
+        try:
+            yield
         finally:
-            self._writing.discard(written)
-            written.set_result(None)
+            self._at_work.discard(done)
+            done.set_result(None)
+
+    def ask(self, kind: str, name: str, terms: object) -> None:
+        """Note that a wait is asked for, until it is released.
+
+        Args:
+            kind: The kind of the wait.
+            name: Its name.
+            terms: What it is asked for with. Two at once under one name are one wait, so theirs
+                must be the same.
+
+        Raises:
+            ConfigError: It is asked for already, with other terms.
+        """
+        key = kind, name
+        known = self.work.waits.get(key)
+        is_open = known is None or not (known.end is not None or known.lost)
+        if self.asking[key] and is_open and self._terms[key] != terms:
+            why = f"the {kind} {name!r} of this call is waited for at once with other terms"
+            raise self.clash(kind, name, f"{why}, as another time or another question")
+        self.asking[key] += 1
+        self._terms[key] = terms
+
+    def release(self, kind: str, name: str) -> None:
+        """A wait was delivered, or whoever asked for it was cut and asks no more."""
+        self.asking[kind, name] -= 1
 
     def doubt(self, error: OutcomeUnknown) -> None:
         """Note that nobody knows what came of a step, also when its tool has ended."""
@@ -133,7 +162,7 @@ class Recorded:
         quiet = 0
         while quiet < QUIET:
             await asyncio.sleep(0)
-            busy = {*self.running.values(), *self._writing}
+            busy = {*self.running.values(), *self._at_work}
             quiet = 0 if busy else quiet + 1
             if busy:
                 await asyncio.wait(busy)

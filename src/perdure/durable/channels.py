@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Raw
 
 from perdure.durable.given import check_name
-from perdure.durable.waits import begun, ended, must_be_recorded, not_yet, waiting_now
+from perdure.durable.waits import asking, begun, ended, must_be_recorded, not_yet, waiting_now
 from perdure.errors import ConfigError
 from perdure.log.entries import ChannelEntry
 
@@ -56,15 +56,16 @@ async def receive(channel: str) -> Received:
     work = recorded.recording.view.work
     place = recorded.receives[channel] = recorded.receives.get(channel, 0) + 1
     name = f"{channel}#{place}"
-    wait = await begun(recorded, CHANNEL, name, None)
-    if wait.end is not None:
-        key = str(msgspec.json.decode(bytes(wait.end.value)))
-        return _received(work.channels[channel][key])
-    first = work.first_of(channel)
-    if first is None:
-        await not_yet(recorded, wait, f"it waits for a message of {channel!r}")
-    await ended(recorded, wait, "message", Raw(msgspec.json.encode(first.key)))
-    return _received(first)
+    with asking(recorded, CHANNEL, name, None):
+        wait = await begun(recorded, CHANNEL, name)
+        if wait.end is not None:
+            key = str(msgspec.json.decode(bytes(wait.end.value)))
+            return _received(work.channels[channel][key])
+        first = work.first_of(channel)
+        if first is None:
+            await not_yet(recorded, wait, f"it waits for a message of {channel!r}")
+        await ended(recorded, wait, "message", Raw(msgspec.json.encode(first.key)))
+        return _received(first)
 
 
 async def ack(channel: str, key: str) -> None:

@@ -31,7 +31,7 @@ from perdure.durable.waits import (
     wait_for,
     waiting_now,
 )
-from perdure.errors import ConfigError
+from perdure.errors import ConfigError, Suspend
 from perdure.log.entries import Json, WaitEntry
 from perdure.log.work import RACE
 
@@ -100,11 +100,18 @@ def _on(recorded: Recorded, name: str) -> Generator[None]:
 async def _race(
     recorded: Recorded, name: str, waits: Mapping[str, Coroutine[object, object, object]]
 ) -> First:
-    wait = await begun(recorded, RACE, name, None)
+    wait = await begun(recorded, RACE, name)
     if wait.end is not None:
         which = _winner(wait.end, name, waits)
         return First(which, await waits[which])
-    return await _first(recorded, name, waits)
+    lost: list[NotYet] = []
+    try:
+        return await _first(recorded, name, waits, lost)
+    except Suspend:
+        raise
+    except BaseException:  # it was cut, and waits for nothing any more
+        _release(recorded, lost)
+        raise
 
 
 def _winner(end: WaitEntry, name: str, waits: Mapping[str, object]) -> str:
@@ -115,14 +122,16 @@ def _winner(end: WaitEntry, name: str, waits: Mapping[str, object]) -> str:
 
 
 async def _first(
-    recorded: Recorded, name: str, waits: Mapping[str, Coroutine[object, object, object]]
+    recorded: Recorded,
+    name: str,
+    waits: Mapping[str, Coroutine[object, object, object]],
+    lost: list[NotYet],
 ) -> First:
-    """What has come, and its place in the record.
+    """What has come, and its place in the record; `lost` takes what has not.
 
     Raises:
         Suspend: Nothing has.
     """
-    lost: list[NotYet] = []
     for which, one in waits.items():
         token = racing.set(name)
         try:
@@ -159,8 +168,14 @@ async def _won(recorded: Recorded, name: str, which: str, lost: list[NotYet]) ->
     body: Json = {"phase": "end", "kind": RACE, "name": name, "outcome": "won"}
     value = Raw(msgspec.json.encode(which))
     await recorded.write("perdure:wait", {**body, "value": value})
-    for one in lost:
-        recorded.asked[one.kind, one.name] -= 1
+    _release(recorded, lost)
+
+
+def _release(recorded: Recorded, lost: list[NotYet]) -> None:
+    """What has not come of a race is asked for by it no more."""
+    while lost:
+        one = lost.pop()
+        recorded.release(one.kind, one.name)
         if one.kind == CHANNEL:
             recorded.receives[one.name.rpartition("#")[0]] -= 1  # its place is free for the next
 

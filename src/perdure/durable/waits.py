@@ -7,8 +7,8 @@ for.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Collection
+import contextlib
+from collections.abc import Callable, Collection, Generator
 from contextvars import ContextVar
 from typing import NoReturn, TypeVar
 
@@ -64,11 +64,12 @@ async def _sleep(name: str, terms: object, due: Callable[[Clock], int]) -> None:
         await here.sleep((due(here) - here.wall()) / 1e9)
         return
     clock = recorded.recording.clock
-    wait = await begun(recorded, "sleep", name, terms, due=due(clock))
-    if wait.end is None:
-        if (wait.begin.due or 0) > clock.wall():
-            await not_yet(recorded, wait, f"it sleeps: {name}")
-        await ended(recorded, wait, "due")
+    with asking(recorded, "sleep", name, terms):
+        wait = await begun(recorded, "sleep", name, due=due(clock))
+        if wait.end is None:
+            if (wait.begin.due or 0) > clock.wall():
+                await not_yet(recorded, wait, f"it sleeps: {name}")
+            await ended(recorded, wait, "due")
 
 
 async def wait_for(
@@ -94,9 +95,18 @@ async def wait_for(
     what = f"the timeout of signal {name!r}"
     span = None if timeout is None else nanoseconds(timeout, what)
     recorded = must_be_recorded(waiting_now(name, "signal"), "a signal")
+    with asking(recorded, "signal", name, span):
+        end = await _signalled(recorded, name, span)
+    if end is None or end.outcome == "timeout":
+        raise TimeoutError(f"the signal {name!r} did not come in time")
+    return msgspec.json.decode(bytes(end.value))
+
+
+async def _signalled(recorded: Recorded, name: str, span: int | None) -> WaitEntry | None:
+    """How the wait for a signal ended."""
     clock = recorded.recording.clock
     due = None if span is None else clock.wall() + span
-    wait = await begun(recorded, "signal", name, span, due=due)
+    wait = await begun(recorded, "signal", name, due=due)
     if wait.end is None:
         signal = recorded.recording.view.work.signals.get(name)
         if signal is not None:
@@ -107,10 +117,7 @@ async def wait_for(
             await not_yet(recorded, wait, f"the signal {name!r} is in the inbox")
         else:
             await ended(recorded, wait, "timeout")
-    end = recorded.work.waits["signal", name].end
-    if end is None or end.outcome == "timeout":
-        raise TimeoutError(f"the signal {name!r} did not come in time")
-    return msgspec.json.decode(bytes(end.value))
+    return recorded.work.waits["signal", name].end
 
 
 async def interrupt(key: str, prompt: str, type: type[T]) -> T:  # noqa: A002 - the natural word
@@ -133,15 +140,15 @@ async def interrupt(key: str, prompt: str, type: type[T]) -> T:  # noqa: A002 - 
     check_text(prompt, f"the prompt of question {key!r}")
     asked = AnswerType(type, key)
     recorded = must_be_recorded(waiting_now(key, "interrupt"), "a question")
-    terms = prompt, type
-    wait = await begun(recorded, "interrupt", key, terms, prompt=prompt, schema=asked.schema)
-    if wait.end is not None:
-        try:
-            return asked.read(bytes(wait.end.value).decode())
-        except Unfit as error:
-            again: Json = {"prompt": prompt, "schema": asked.schema, "refused": str(error)}
-            wait = await _begin(recorded, "interrupt", key, again)
-    return await not_yet(recorded, wait, f"it asks: {prompt}")
+    with asking(recorded, "interrupt", key, (prompt, type)):
+        wait = await begun(recorded, "interrupt", key, prompt=prompt, schema=asked.schema)
+        if wait.end is not None:
+            try:
+                return asked.read(bytes(wait.end.value).decode())
+            except Unfit as error:
+                again: Json = {"prompt": prompt, "schema": asked.schema, "refused": str(error)}
+                wait = await _begin(recorded, "interrupt", key, again)
+        return await not_yet(recorded, wait, f"it asks: {prompt}")
 
 
 def waiting_now(name: str, kind: str) -> Recorded | None:
@@ -176,28 +183,35 @@ def must_be_recorded(recorded: Recorded | None, what: str) -> Recorded:
     return recorded
 
 
-async def begun(recorded: Recorded, kind: str, name: str, terms: object, **members: object) -> Wait:
+@contextlib.contextmanager
+def asking(recorded: Recorded, kind: str, name: str, terms: object) -> Generator[None]:
+    """While a wait is asked for. One that has not come stays so, and is what the call waits for.
+
+    Raises:
+        ConfigError: It is asked for already, with other terms.
+    """
+    recorded.ask(kind, name, terms)
+    try:
+        yield
+    except (Suspend, NotYet):
+        raise
+    except BaseException:
+        recorded.release(kind, name)
+        raise
+    else:
+        recorded.release(kind, name)
+
+
+async def begun(recorded: Recorded, kind: str, name: str, **members: object) -> Wait:
     """The wait of a name, as it began first; one that has lost a race begins again.
 
     Args:
         recorded: The work that waits.
         kind: The kind of the wait.
         name: Its name.
-        terms: What it is asked for with. Two at once under one name are one wait, so theirs must
-            be the same.
         members: What its beginning says.
-
-    Raises:
-        ConfigError: It is waited for already, with other terms.
     """
-    key = kind, name
-    known = recorded.work.waits.get(key)
-    is_over = known is not None and (known.end is not None or known.lost)
-    if not is_over and recorded.terms.get(key, terms) != terms:
-        why = f"the {kind} {name!r} of this call is waited for at once with other terms"
-        raise recorded.clash(kind, name, f"{why}, as another time or another question")
-    recorded.entered.add(key)
-    recorded.terms[key] = terms
+    known = recorded.work.waits.get((kind, name))
     if known is None or known.lost:
         return await _begin(recorded, kind, name, members)
     return known
@@ -223,7 +237,8 @@ async def told(recorded: Recorded, waits: Collection[tuple[str, str]]) -> bool:
     The driver takes it up when the tool is left, and the tool finds it when it is entered again.
     """
     recording = recorded.recording
-    messages = await recording.store.unconsumed(recording.session.id)
+    with recorded.at_work():
+        messages = await recording.store.unconsumed(recording.session.id)
     return any(_is_for(recorded, decode_told(one), waits) for one in messages)
 
 
@@ -262,19 +277,14 @@ async def not_yet(recorded: Recorded, wait: Wait, why: str) -> NoReturn:
         Suspend: Nothing else did.
     """
     if racing.get():
-        recorded.asked[wait.begin.kind, wait.begin.name] += 1
         raise NotYet(wait.begin.kind, wait.begin.name)
-    try:
-        await suspend(recorded, why, [(wait.begin.kind, wait.begin.name)])
-    except asyncio.CancelledError:  # what cut it may wait under this name again
-        recorded.terms.pop((wait.begin.kind, wait.begin.name), None)
-        raise
+    await suspend(recorded, why, [(wait.begin.kind, wait.begin.name)])
 
 
 async def suspend(
     recorded: Recorded, why: str, waits: Collection[tuple[str, str]] = ()
 ) -> NoReturn:
-    """Unwind the tool. What it waits for is all it came to that has not ended, a question first.
+    """Unwind the tool. What it waits for is all that is asked for, a question first.
 
     Args:
         recorded: The work that waits.
@@ -296,15 +306,16 @@ async def suspend(
 
 
 def _shown(recorded: Recorded) -> Json:
-    """What a suspension says: all that this entry came to and that has not ended.
+    """What a suspension says: all that is asked for.
 
-    What an earlier entry waited for and this one did not ask for wakes nobody.
+    What an earlier entry waited for and this one did not ask for wakes nobody, and neither does
+    what was cut. What has ended meanwhile is among it: it was not delivered, so the call is entered
+    again for it at once.
     """
     begins = [
         wait.begin
         for key, wait in recorded.work.waits.items()
-        if wait.end is None and key in recorded.entered and wait.begin.kind != RACE
-        if not wait.lost or recorded.asked[key]
+        if recorded.asking[key] > 0 and wait.begin.kind != RACE
     ]
     begins.sort(key=lambda begin: begin.kind != "interrupt")
     waits = [*(_named(recorded, begin) for begin in begins), *_invoked(recorded)]

@@ -24,7 +24,7 @@ from perdure import (
     tool,
     wait_for,
 )
-from perdure.errors import ConfigError, WaitsBelow
+from perdure.errors import AlreadyResolved, ConfigError, WaitsBelow
 from perdure.stores.memory import MemoryStore
 from perdure.testing import ScriptedModel, call
 from perdure.wire import FunctionCallOutput
@@ -59,11 +59,11 @@ def clerk(store: MemoryStore, *, root_waits: bool = False) -> Agent:
     return Agent(model, tools=[below.as_tool(), signalled], store=store)
 
 
-async def tell(runs: Runs, kind: str, session: str = "") -> None:
+async def tell(runs: Runs, kind: str, session: str = "", value: int = 1) -> None:
     if kind == "signal":
-        await runs.signal(RUN, "paid", 1, session=session)
+        await runs.signal(RUN, "paid", value, session=session)
     else:
-        await runs.send(RUN, "orders", 1, key="k", session=session)
+        await runs.send(RUN, "orders", value, key="k", session=session)
 
 
 async def resting(store: MemoryStore, kind: str) -> RunResult[str]:
@@ -101,6 +101,21 @@ async def test_naming_the_session_of_the_run_tells_the_run_itself(kind: str) -> 
     root = (await runs.get(RUN)).session
     await tell(runs, kind, root)
     assert len(await store.unconsumed(root)) == 1
+
+
+@pytest.mark.parametrize("kind", ["signal", "message"])
+async def test_what_the_run_was_told_is_told_once_more_without_its_session(kind: str) -> None:
+    store = MemoryStore()
+    await resting(store, kind)
+    runs = Runs(store)
+    root = (await runs.get(RUN)).session
+    await tell(runs, kind, root)
+    await tell(runs, kind)
+    assert len(await store.unconsumed(root)) == 1
+    with pytest.raises(AlreadyResolved):
+        await tell(runs, kind, value=2)
+    await clerk(store).run("Go.", run_id=RUN)
+    await tell(runs, kind)
 
 
 async def test_what_came_before_a_sub_agent_waits_is_the_runs_own() -> None:

@@ -17,6 +17,7 @@ from perdure.durable.messages import (
     decode_told,
     message_of,
 )
+from perdure.durable.sameness import is_same_word
 from perdure.durable.state import find_run, read_run
 from perdure.errors import AlreadyResolved, ConfigError, NoRun, NoSession, RunError, RunFinished
 from perdure.log import Session, Store, View
@@ -110,23 +111,10 @@ async def put(store: Store, target: Target, session: Session, told: Told) -> Non
     for waiting in await store.unconsumed(session.id):
         if waiting.id == message.id:
             first = decode_told(waiting)
-            if not _is_same(first, told):
+            if not is_same_word(first, told):
                 raise otherwise(target, first)
             return
     raise AlreadyResolved(target.run_id, target.call_id, "it was taken up meanwhile")
-
-
-def _is_same(first: Told | None, told: Told) -> bool:
-    """Whether a word is the first once more: of a value, whoever gives it."""
-    match first, told:
-        case (
-            (Signal(value=known), Signal(value=given))
-            | (Sent(value=known), Sent(value=given))
-            | (Reply(value=known), Reply(value=given))
-        ):
-            return bytes(known) == bytes(given)
-        case _:
-            return first == told
 
 
 def otherwise(target: Target, first: Told | None) -> RunError:

@@ -36,6 +36,7 @@ from perdure.durable.messages import (
     message_of,
 )
 from perdure.durable.replies import fault_in
+from perdure.durable.sameness import is_same_json
 from perdure.durable.state import read_run
 from perdure.errors import (
     AlreadyResolved,
@@ -242,10 +243,10 @@ async def tell_signal(store: Store, target: Target, said: Said, name: str, value
     told = Signal(who=said.who, reason=said.reason, name=name, value=raw)
     before = view.work.signals.get(name)
     if before is not None:
-        if bytes(before.value) != bytes(told.value):
+        if not is_same_json(bytes(before.value), bytes(told.value)):
             raise otherwise(target, msgspec.structs.replace(told, value=before.value))
         return
-    await check_is_here(store, target, at, "signal", name)
+    await check_is_here(store, target, at, told)
     await put(store, target, session, told)
 
 
@@ -269,10 +270,10 @@ async def tell_send(
     told = Sent(who=said.who, reason=said.reason, channel=channel, key=key, value=raw)
     before = view.work.channels.get(channel, {}).get(key)
     if before is not None:
-        if bytes(before.value) != bytes(told.value):
+        if not is_same_json(bytes(before.value), bytes(told.value)):
             raise otherwise(target, msgspec.structs.replace(told, value=before.value))
         return
-    await check_is_here(store, target, at, "channel", channel)
+    await check_is_here(store, target, at, told)
     await put(store, target, session, told)
 
 
@@ -299,7 +300,7 @@ async def tell_reply(store: Store, target: Target, said: Said, key: str, value: 
         asks = f", it asks {', '.join(keys)}" if keys else ""
         raise NotHeld(target.run_id, target.call_id, f"it does not ask {key!r}{asks}")
     if wait.end is not None:
-        if bytes(wait.end.value) != bytes(raw):
+        if not is_same_json(bytes(wait.end.value), bytes(raw)):
             raise AlreadyResolved(target.run_id, target.call_id, bytes(wait.end.value).decode())
         return
     if fault := fault_in(wait.begin, bytes(raw).decode()):

@@ -101,6 +101,11 @@ class Model(pydantic.BaseModel):
         return n
 
 
+class Local(pydantic.BaseModel):
+    when: pydantic.NaiveDatetime
+    sure: pydantic.AwareDatetime | None = None
+
+
 @dataclasses.dataclass
 class Trip:
     when: dt.datetime
@@ -148,6 +153,11 @@ KEY = uuid.UUID("abcdef01-1234-5678-1234-567812345678")
         (Even, {"n": 4}, Even(4)),
         (Short, Short("abc"), Short("abc")),
         (Model, {"n": 4}, Model(n=4)),
+        (
+            Local,
+            {"when": "2026-01-31T12:00:00", "sure": NOON},
+            Local(when=dt.datetime(2026, 1, 31, 12), sure=NOON),  # noqa: DTZ001
+        ),
         (Trip, {"when": NOON}, Trip(NOON)),
         (Trip, {"when": NOON, "size": None}, Trip(NOON)),
         (Annotated[int, msgspec.Meta(ge=3)], 3, 3),
@@ -195,6 +205,7 @@ async def test_an_answer_comes_back_as_its_type(type_: Any, answer: object, valu
         (Even, {"n": 4, "m": 1}, "answer.m: unexpected member"),
         (Even, {}, "answer.n: missing"),
         (Model, {"n": 4, "m": 1}, "answer.m: unexpected member"),
+        (Local, {"when": NOON}, "answer.when: expected a date and time without a time zone"),
         (Trip, {"when": "soon"}, "answer.when: expected a date and time"),
     ],
     ids=repr,

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from perdure.errors import ConfigError, InvalidArguments
 from perdure.tools.json_schema import check_value
 from perdure.tools.shapes import EVERY_KIND, NO_MAPS, Schema
+from perdure.tools.singles import LOCAL_FORMAT
 from perdure.tools.values import Json, element, json_source, member
+
+if TYPE_CHECKING:
+    import pydantic
+    from pydantic_core import core_schema
 
 _NOISE = frozenset({"title", "default", "discriminator", "$defs"})
 """What pydantic adds that tells a model nothing, or that strict mode refuses."""
@@ -61,13 +66,29 @@ def pydantic_shape(
 
     try:
         adapter: pydantic.TypeAdapter[Any] = pydantic.TypeAdapter(cast("Any", annotation))
-        whole = cast("Schema", adapter.json_schema())
+        whole = cast("Schema", _described(adapter, exact=exact))
     except (pydantic.errors.PydanticUserError, TypeError) as error:
         raise ConfigError(f"{where}: pydantic cannot describe {annotation!r}: {error}") from error
     definitions = cast("Mapping[str, object]", whole.get("$defs", {}))
     checked = _Inliner(definitions, where, closed=True, strict=strict).inline(whole)
     shown = _Inliner(definitions, where, closed=strict, strict=strict).inline(whole)
     return PydanticShape(checked if exact else shown, checked, adapter.validate_json)
+
+
+def _described(adapter: pydantic.TypeAdapter[Any], *, exact: bool) -> dict[str, Any]:
+    """What pydantic says of a type; if exact, with a format of its own for times without a zone."""
+    from pydantic.json_schema import GenerateJsonSchema
+
+    if not exact:
+        return adapter.json_schema()
+
+    class Exact(GenerateJsonSchema):
+        def datetime_schema(self, schema: core_schema.DatetimeSchema) -> dict[str, Any]:
+            local = schema.get("tz_constraint") == "naive"
+            said = super().datetime_schema(schema)
+            return {**said, "format": LOCAL_FORMAT} if local else said
+
+    return adapter.json_schema(schema_generator=Exact)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

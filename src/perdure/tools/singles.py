@@ -113,7 +113,10 @@ SINGLE: Mapping[object, Shape] = {
 
 # --- where the schema says all -------------------------------------------------------------------
 
-EXACT_LOCAL_DATE_TIME = dataclasses.replace(LOCAL_DATE_TIME, format="date-time-local")
+LOCAL_FORMAT = "date-time-local"
+"""The format of a date and a time without a time zone, for which JSON Schema has none."""
+
+EXACT_LOCAL_DATE_TIME = dataclasses.replace(LOCAL_DATE_TIME, format=LOCAL_FORMAT)
 
 _DECIMAL_TEXT = StringShape(_read_decimal, "decimal", "a decimal number, as 19.99")
 

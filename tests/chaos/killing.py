@@ -1,7 +1,8 @@
 """A program that kills its process: `python -m tests.chaos.killing URL PARTS`.
 
 It takes a step and kills its process, as often as it has parts; one without parts kills it each
-time. A process after the other asks for its run, until one lives; how each ended is printed.
+time, and one with -1 while an agent of it waits. A process after the other asks for its run, until
+one lives; how each ended is printed.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import os
 import signal
 import sys
 
-from perdure import Program, step
+from perdure import Agent, Program, interrupt, run_agent, step, tool
+from perdure.testing import ScriptedModel, call
 
 RUN = "r"
 
@@ -23,6 +25,8 @@ def killing(url: str, parts: int) -> Program[object]:
     """The program, for whoever may kill it."""
 
     async def kills() -> str:
+        if parts < 0:
+            return await _beside_an_agent()
         for part in range(parts):
             taken: list[int] = []
             await step(f"part {part}", lambda: taken.append(1), effect="idempotent")  # noqa: B023
@@ -33,6 +37,24 @@ def killing(url: str, parts: int) -> Program[object]:
         return "all"
 
     return Program(kills, store=url, lease=0.2)
+
+
+async def _beside_an_agent() -> str:
+    @tool(effect="idempotent")
+    async def ask() -> str:
+        """Ask."""
+        return str(await interrupt("sure", "Sure?", bool))
+
+    asker = Agent(ScriptedModel([call("ask"), "Asked."]), name="asker", tools=[ask])
+
+    async def kills() -> None:
+        await asyncio.sleep(0.1)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(run_agent("part", asker, "Ask."))
+        group.create_task(step("late", kills, effect="idempotent"))
+    return "asked"
 
 
 async def _ask(url: str, parts: int) -> str:

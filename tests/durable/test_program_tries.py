@@ -288,3 +288,12 @@ def test_real_processes_die_no_more_often_than_they_may(
         assert f"{MAX_TRIES} tries gave no outcome" in shown.output
         assert f"perdure runs retry {killing.RUN}" in shown.output
         assert CliRunner().invoke(command, ["retry", killing.RUN, "--store", url]).exit_code == 0
+
+
+def test_real_processes_that_die_while_an_agent_waits_come_to_an_end(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/runs.db"
+    words = [sys.executable, "-m", "tests.chaos.killing", url, "-1"]
+    told = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
+    *died, last = told.stdout.split()
+    assert (set(died), last) == ({"SIGKILL"}, "halted")
+    assert len(died) >= MAX_TRIES

@@ -19,6 +19,7 @@ from perdure import (
     Tool,
     ToolDecision,
     interrupt,
+    invoke as invoke_tool,
     receive,
     sleep_until,
     step,
@@ -50,6 +51,12 @@ async def mail(to: str) -> str:
 
 NIGHT = 4_102_444_800 * 10**9
 """The first moment of 2100."""
+
+
+@tool(effect="idempotent")
+async def settle(cents: int) -> str:
+    """Charge a card by another tool."""
+    return str((await invoke_tool("charge", {"cents": cents})).output)
 
 
 @tool(effect="keyed")
@@ -100,6 +107,7 @@ WAITS: dict[str, list[Turn | str]] = {
     what: [call("order", {"what": what}, call_id="c1"), "It is ordered."]
     for what in ("sleep", "signal", "message", "age", "unsure", "everything")
 }
+SETTLES: list[Turn | str] = [call("settle", {"cents": 13}, call_id="c1"), "It is settled."]
 LONG: list[Turn | str] = [charging(1, f"c{number}") for number in range(9)]
 
 
@@ -110,7 +118,7 @@ def drive(
     *,
     name: str = "clerk",
     max_turns: int = 2,
-    tools: Sequence[Tool] = (charge, mail, order),
+    tools: Sequence[Tool] = (charge, mail, order, settle),
 ) -> RunResult:
     """Run by its id until it rests, as whoever drives runs does."""
 
@@ -368,6 +376,17 @@ def test_show_names_the_step_that_may_have_been_taken_and_resolve_settles_it(sto
     drive(store, "r", WAITS["unsure"])
     assert 'step pay the bill of c1 gave {"tx":7}, says ann' in told("show", "r")
     assert outputs("r") == ['{"tx":7}']
+
+
+def test_show_says_which_call_of_a_tool_may_have_been_made_and_with_what(store: str) -> None:
+    drive(store, "r", SETTLES)
+    text = told("show", "r")
+    assert '/1 (charge {"cents":13}), and nobody knows what came of it\n' in text
+    assert '/1 (charge {"cents":13}) of c1 starts, effect once' in text
+    value = next(one for one in cast("list[str]", waiting("r")["todo"]) if "--value" in one)
+    told(*shlex.split(value.replace("JSON", "'\"charged 13\"'"))[2:])
+    drive(store, "r", SETTLES)
+    assert outputs("r") == ["charged 13"]
 
 
 def test_text_of_models_and_people_reaches_no_terminal_as_it_is(store: str) -> None:

@@ -12,7 +12,7 @@ from perdure.log import Store, subsession_id
 from perdure.stores.memory import MemoryStore
 from perdure.testing import FakeClock, ScriptedModel, call
 from perdure.testing.scripted import TurnLike
-from perdure.tools import Effect, Tool
+from perdure.tools import Effect, Tool, arguments_digest
 from tests.durable.test_children import clerk, copied, tree, verified
 from tests.durable.world import RUN, Act, Holds, World, asked, outputs, shapes
 
@@ -42,7 +42,8 @@ async def test_an_agent_that_a_tool_calls_works_in_a_session_that_is_linked_befo
     result = await lead(store, clerk([Act(world=world)])).run("go", run_id=RUN)
     assert (result.status, outputs(result)) == ("done", {"call_t0_1": "Acted."})
     root, child = await tree(store)
-    assert child.id == subsession_id(root.id, "call_t0_1/clerk/1")
+    digest = arguments_digest('{"task":"Act."}')[:16]
+    assert child.id == subsession_id(root.id, f"call_t0_1/clerk/{digest}/1")
     assert shapes((await verified(store))[root.id]).count("link") == 1
 
 

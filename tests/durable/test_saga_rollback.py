@@ -198,12 +198,38 @@ async def test_a_call_that_a_tool_made_and_of_which_somebody_told_is_undone() ->
     cut = await cut_behind(store, "perdure:step start", "custom")
     agent = saga(cut, [call("trip"), call("ship"), "never"], *tools)
     assert (await run(agent)).status == "halted"
-    await Runs(cut).resolve(RUN, "call_t0_1", step="perdure:invoke/pay/1", value="it did")
+    (step,) = (await session_of(cut)).view().calls.open["call_t0_1"].open_steps
+    await Runs(cut).resolve(RUN, "call_t0_1", step=step, value="it did")
     assert (await run(agent)).status == "rolled_back"
     assert [(one.arguments, one.text) for one in bank.undone] == [
         ('{"for":"hotel"}', "pay did it"),
         ('{"for":"flight"}', "it did"),
     ]
+
+
+async def test_calls_made_at_once_and_of_which_somebody_told_are_undone_with_their_own() -> None:
+    store, bank = MemoryStore(), Bank()
+
+    @tool(effect="idempotent")
+    async def trip() -> str:
+        async with asyncio.TaskGroup() as group:
+            for what in ("flight", "hotel"):
+                group.create_task(invoke("pay", {"for": what}))
+        return "booked"
+
+    tools = (trip, Payment(bank=bank), failing(bank))
+    await run(saga(store, [call("trip"), call("ship"), "never"], *tools))
+    bank.undone.clear()
+    cut = await cut_behind(store, "perdure:step start", "perdure:step start", "custom")
+    agent = saga(cut, [call("trip"), call("ship"), "never"], *tools)
+    assert (await run(agent)).status == "halted"
+    for name in (await session_of(cut)).view().calls.open["call_t0_1"].open_steps:
+        await Runs(cut).resolve(RUN, "call_t0_1", step=name, value="it did")
+    found = report(await run(agent))
+    assert [one.arguments for one in bank.undone] == ['{"for":"flight"}']
+    assert {one.tool: one.reason for one in found.uncompensated if one.step} == {
+        "pay": "nobody recorded its arguments"
+    }
 
 
 async def test_a_call_that_a_tool_made_and_of_which_nobody_knows_is_settled_by_hand() -> None:
@@ -225,11 +251,7 @@ async def test_a_call_that_a_tool_made_and_of_which_nobody_knows_is_settled_by_h
     await runs.resolve(RUN, "call_t0_1", failed="it was cut")
     result = await run(agent)
     (unknown,) = report(result).unknown
-    assert (result.status, unknown.tool, unknown.step) == (
-        "halted",
-        "pay",
-        "perdure:invoke/pay/1",
-    )
+    assert (result.status, unknown.tool, unknown.arguments) == ("halted", "pay", "{}")
     await runs.resolve(RUN, "call_t0_1", step=unknown.step, compensated=True)
     found = report(await run(agent))
     assert (names(found.compensated), bank.undone) == (["pay"], [])

@@ -43,7 +43,7 @@ from perdure.log.entries import StepEntry
 from perdure.stores.memory import MemoryStore
 from perdure.testing import FakeClock, ScriptedModel, call, turn
 from perdure.testing.scripted import TurnLike
-from perdure.tools import Effect
+from perdure.tools import Effect, arguments_digest
 from tests.durable.world import RUN, cut_after, cut_behind, entries_of, outputs, session_of, shapes
 
 CALL = "call_t0_1"
@@ -1085,7 +1085,8 @@ async def test_a_call_that_a_tool_makes_and_that_may_have_run_halts() -> None:
     assert (await maker.agent.run("go", run_id=RUN)).status == "halted"
     assert len(maker.fired) == 1
     (waiting,) = (await Runs(maker.store).get(RUN)).pending
-    name = "perdure:invoke/inner/1"
+    digest = arguments_digest('{"n": 1}')
+    name = f"perdure:invoke/inner/{digest[:16]}/1"
     runs = Runs(maker.store)
     await runs.resolve(RUN, waiting.call.call_id, step=name, value="it went through")
     assert (await maker.agent.run("go", run_id=RUN)).status == "suspended"

@@ -270,6 +270,16 @@ LINES: list[tuple[str, Mapping[str, object], str]] = [
     ),
     (
         "perdure:step",
+        {
+            "call_id": "c1",
+            "name": "perdure:invoke/mail/0123456789abcdef/1",
+            "phase": "start",
+            "arguments": '{ "to": "ann" }',
+        },
+        'step perdure:invoke/mail/0123456789abcdef/1 (mail {"to":"ann"}) of c1 starts',
+    ),
+    (
+        "perdure:step",
         {"call_id": "c1", "name": "mail", "phase": "end", "effect": "once", "result": {"id": 7}},
         'step mail of c1 gave {"id":7}',
     ),
@@ -400,8 +410,13 @@ LINES: list[tuple[str, Mapping[str, object], str]] = [
     ),
     (
         "perdure:compensation",
-        {"call_id": "c1", "tool": "charge", "step": "perdure:invoke/charge/1", "phase": "end"},
-        "charge c1 (perdure:invoke/charge/1) is undone",
+        {
+            "call_id": "c1",
+            "tool": "charge",
+            "step": "perdure:invoke/charge/0123456789abcdef/1",
+            "phase": "end",
+        },
+        "charge c1 (perdure:invoke/charge/0123456789abcdef/1) is undone",
     ),
     (
         "perdure:compensation",

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from perdure.durable import RunState
+from perdure.log.nested import shown_arguments
 from perdure.log.sagas import Undone
 
 TITLES = ("compensated", "uncompensated", "unknown")
@@ -37,8 +38,9 @@ def report_lines(state: RunState) -> Iterator[tuple[str, list[Line]]]:
 def _words(one: Undone) -> str:
     led = "".join(f"{step} > " for step in one.path)
     step = f" ({one.step})" if one.step else ""
+    made = f" {shown_arguments(one.arguments)}" if one.arguments else ""
     why = f": {one.reason}" if one.reason else ""
-    return f"{led}{one.call_id} {one.tool}{step}{why}"
+    return f"{led}{one.call_id} {one.tool}{made}{step}{why}"
 
 
 def _todo(state: RunState, title: str, one: Undone) -> tuple[tuple[str, ...], ...]:

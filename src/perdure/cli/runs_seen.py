@@ -30,11 +30,12 @@ from perdure.log import Call, Session, Store
 from perdure.log.approvals import HeldGate
 from perdure.log.calls import SUBSESSION
 from perdure.log.entries import LinkEntry
+from perdure.log.nested import step_words
 from perdure.log.programs import program_work
 from perdure.log.resuming import pending_of
 from perdure.log.status import is_halted
 from perdure.log.timeline import begin_words, wait_words
-from perdure.log.work import CHILD, Wait, named_waits
+from perdure.log.work import CHILD, CallWork, Wait, named_waits
 from perdure.loop import PendingCall
 from perdure.tools import ToolSet
 
@@ -172,12 +173,13 @@ def _waiting(
     since = last.ts if last is not None else ""
     if call.state == "held":
         since = call.decisions[-1].ts
-    waits = session.view().work.of(call.entry).open_waits
+    work = session.view().work.of(call.entry)
+    waits = work.open_waits
     gate = session.view().approvals.waiting(call)
     if gate is not None:
         return Waiting(pending, gate_words(gate), since, _votes(run_id, call, gate, place))
     todo = _commands(run_id, _todo(call, _unanswered(waits, replied)), place)
-    return Waiting(pending, _why(call, waits), since, todo)
+    return Waiting(pending, _why(call, work), since, todo)
 
 
 def _commands(
@@ -203,7 +205,7 @@ def _program_waiting(
     since = end.ts if end is not None else ""
     if steps := sorted(work.halted_steps):
         return Waiting(
-            pending, _unknown_steps(steps), since, _commands(run_id, _resolving("", steps))
+            pending, _unknown_steps(work), since, _commands(run_id, _resolving("", steps))
         )
     if view.tries.are_used_up:
         why = f"was entered, and its process died: {view.tries.count} tries gave no outcome"
@@ -218,8 +220,10 @@ def _program_waiting(
     return Waiting(pending, why, since, _commands(run_id, todo))
 
 
-def _unknown_steps(steps: Iterable[str]) -> str:
-    return f"may have taken its step {', '.join(steps)}, and nobody knows what came of it"
+def _unknown_steps(work: CallWork) -> str:
+    starts = (work.steps[name].start for name in sorted(work.halted_steps))
+    steps = ", ".join(step_words(one) for one in starts if one is not None)
+    return f"may have taken its step {steps}, and nobody knows what came of it"
 
 
 def gate_words(gate: HeldGate) -> str:
@@ -244,16 +248,16 @@ def _votes(
     return words, (*words, "--deny")
 
 
-def _why(call: Call, waits: Sequence[Wait]) -> str:
+def _why(call: Call, work: CallWork) -> str:
     reason = f": {call.reason}" if call.reason else ""
     if call.suspended:
         if call.wait.get("kind") == CHILD:
             return "waits for its agent, which waits for something"
-        return "; ".join(begin_words(one.begin) for one in waits) or wait_words(call.wait)
+        return "; ".join(begin_words(one.begin) for one in work.open_waits) or wait_words(call.wait)
     if call.state == "held":
         return f"is held{reason}"
     if call.open_steps:
-        return _unknown_steps(sorted(call.open_steps))
+        return _unknown_steps(work)
     if is_halted(call):
         return "may have run: it was dispatched, and nobody knows what came of it"
     if call.state == "in_flight":

@@ -12,14 +12,12 @@ from typing import TypeAlias
 from perdure.errors import ConfigError, OutcomeUnknown
 from perdure.log import Draft, Recording
 from perdure.log.entries import Json
+from perdure.log.nested import is_nested
 from perdure.log.programs import OWN
 from perdure.log.recorder import Recorder
 from perdure.log.work import CallWork
 from perdure.loop import LoopPort
 from perdure.tools import Call, Effect, current_call
-
-INVOKED = "perdure:invoke/"
-"""What the name of the step of a nested call begins with; its tool and its place follow."""
 
 QUIET = 3
 """Rounds of the event loop after which nothing of a call is on its way: what a step or a write woke
@@ -76,8 +74,8 @@ class Recorded:
         self.target = target
         self._port = call.port
         self.running: dict[str, asyncio.Task[object]] = {}
-        self.calls: dict[str, int] = {}
-        """How many calls it has made, by tool."""
+        self.calls: Counter[str] = Counter()
+        """How many calls this entry has made, by tool and arguments."""
         self._at_work: set[asyncio.Future[object]] = set()
         self.agents: dict[str, Json] = {}
         """What its agents that wait are waiting for, by name."""
@@ -208,11 +206,6 @@ def recording_of(call: Call) -> Recording | None:
     return ledger.recording if isinstance(ledger, Recorder) else None
 
 
-def shown_step(name: str) -> str:
-    """The name of a step as people read it: that of a nested call is its tool's."""
-    return name.removeprefix(INVOKED).rpartition("/")[0] if name.startswith(INVOKED) else name
-
-
 def check_between_steps(what: str) -> None:
     """Refuse a step or a wait inside a step.
 
@@ -223,7 +216,7 @@ def check_between_steps(what: str) -> None:
         ConfigError: A step is being taken here, or a tool that was invoked runs, which is one.
     """
     inside = step_now.get()
-    if inside.startswith(INVOKED):
+    if is_nested(inside):
         raise ConfigError(
             f"{what} is asked for in tool {current_call().name!r}, which another tool invoked: it "
             "is a step of that one, and takes no steps and no waits. Take them in the tool that "

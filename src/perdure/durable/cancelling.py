@@ -8,11 +8,11 @@ from typing import NamedTuple
 from msgspec import Raw
 
 from perdure.clock import Ids
-from perdure.durable.callwork import shown_step
 from perdure.durable.messages import Cancel
 from perdure.durable.state import CUT
 from perdure.log import Call, Draft, Filters, Listed, Message, Recording, Store, View, go_on
 from perdure.log.entries import MESSAGE, Json
+from perdure.log.nested import shown_step
 from perdure.log.work import CHILD, Step
 from perdure.loop.answers import CHECK_FIRST
 from perdure.loop.decisions import Decider

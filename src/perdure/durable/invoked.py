@@ -1,18 +1,19 @@
 """Agents that a tool calls: each a session below that of its call, as the model's own are.
 
-The child is found again by the call and by the place that the agent has among its calls, so a call
-that is entered again goes on with it. What the child waits for, the call waits for.
+The child is found again by the call, the agent and what it was asked, so a call that is entered
+again goes on with it. What the child waits for, the call waits for.
 """
 
 from __future__ import annotations
 
 from typing import NoReturn
 
-from perdure.durable.callwork import Recorded, shown_step
+from perdure.durable.callwork import Recorded
 from perdure.durable.waits import WAITING, suspend
 from perdure.errors import OutcomeUnknown, Suspend
 from perdure.log import Draft, subsession_id
 from perdure.log.calls import SUBSESSION
+from perdure.log.nested import shown_step
 
 
 async def link_child(recorded: Recorded, call_id: str) -> None:

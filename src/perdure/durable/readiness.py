@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import cast
 
-from perdure.durable.callwork import shown_step
 from perdure.durable.driven import Driven, SubAgent
 from perdure.durable.gates import wants_counting
 from perdure.durable.plan import NO_LIMITS, Outlook, Rest, limits_allow, plan
@@ -20,6 +19,7 @@ from perdure.log.entries import (
     StepEntry,
     WaitEntry,
 )
+from perdure.log.nested import shown_step
 from perdure.log.programs import OWN, program_wait, program_work
 from perdure.log.timestamps import wall_of
 from perdure.log.work import CHILD, Wait, named_waits

@@ -19,7 +19,6 @@ from msgspec import Raw
 
 from perdure.counts import check_count
 from perdure.durable.callwork import (
-    INVOKED,
     ProgramPort,
     Recorded,
     around_step,
@@ -31,6 +30,7 @@ from perdure.durable.given import check_name, check_work
 from perdure.durable.invoked import link_child, suspend_for_agent
 from perdure.errors import ConfigError, OutcomeUnknown, StepFailed, Suspend, ToolError
 from perdure.log.entries import Json, StepEntry
+from perdure.log.nested import INVOKED, encodable, nested_place
 from perdure.loop import LoopPort
 from perdure.loop.config import RunNested
 from perdure.seconds import check_seconds
@@ -55,6 +55,8 @@ class _Planned:
     effect: Effect = "once"
     retries: int = 0
     timeout: float | None = None
+    asked: Json = dataclasses.field(default_factory=dict[str, object])
+    """What its start says besides."""
     told: Json = dataclasses.field(default_factory=dict[str, object])
     """What its end says besides; the work puts it there."""
 
@@ -241,8 +243,8 @@ async def _step(recorded: Recorded, planned: _Planned) -> object:
 async def nested_step(call: Call, tool: Tool, arguments: str, run: RunNested) -> ToolResult:
     """A call that a tool makes, as a step of its own call, with the effect of its tool (LOG 5.5).
 
-    It is named by its tool and its place among the calls of that tool, so a tool that makes its
-    calls in the same order again gets their results from the record.
+    It is known by its tool and its arguments, and among equal ones by its number, so a tool that
+    makes the same calls again gets their results from the record, in whatever order it makes them.
 
     Raises:
         ToolError: It failed or was refused, now or before.
@@ -259,11 +261,12 @@ async def nested_step(call: Call, tool: Tool, arguments: str, run: RunNested) ->
                 "would begin anew after a crash: invoke it in the tool that the model calls"
             )
         return (await run("", "")).result
-    place = recorded.calls[tool.name] = recorded.calls.get(tool.name, 0) + 1
-    name = f"{INVOKED}{tool.name}/{place}"
+    place = nested_place(recorded.calls, tool.name, arguments)
+    name = f"{INVOKED}{place}"
     key = f"{call.idempotency_key}/{name}"
-    child = f"{call.id}/{tool.name}/{place}" if is_subsession(tool) else ""
+    child = f"{call.id}/{place}" if is_subsession(tool) else ""
 
+    asked: Json = {"arguments": encodable(arguments or "{}")}
     told: Json = {}
 
     async def work() -> object:
@@ -275,7 +278,7 @@ async def nested_step(call: Call, tool: Tool, arguments: str, run: RunNested) ->
 
     effect = effect_of(tool, arguments or "{}")
     try:
-        item = await _step(recorded, _Planned(name, work, effect, told=told))
+        item = await _step(recorded, _Planned(name, work, effect, asked=asked, told=told))
     except Suspend as waits:
         await suspend_for_agent(recorded, name, waits)
     if isinstance(item, str):  # somebody said what it gave
@@ -289,7 +292,7 @@ async def _taken(recorded: Recorded, planned: _Planned) -> object:
     if effect in ("once", "keyed"):
         key = f"{recorded.call.idempotency_key}/{name}"
         start: Json = {"phase": "start", "name": name, "effect": effect, "idempotency_key": key}
-        await recorded.write("perdure:step", start)
+        await recorded.write("perdure:step", {**start, **planned.asked})
         recorded.recording.held.check()
     end: Json = {"phase": "end", "name": name, "effect": effect}
     try:

@@ -206,7 +206,9 @@ async def tell_step(
     found = working(view, target.call_id)
     taken = found.work.steps.get(step) if found is not None else None
     if taken is None or not taken.is_open or taken.start is None:
-        raise NotHalted(target.run_id, target.call_id, f"step {step!r} is not open")
+        known = ", ".join(found.work.halted_steps) if found is not None else ""
+        halts = f"; what halts is {known}" if known else ""
+        raise NotHalted(target.run_id, target.call_id, f"step {step!r} is not open{halts}")
     if never_ran:
         if min_age is None:
             raise ConfigError("say with min_age after how many seconds the step has ended")

@@ -142,6 +142,8 @@ class Undone(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The step of the call, if it is a call that its tool made."""
     reason: str = ""
     """Why it was not undone, or is unknown."""
+    arguments: str = ""
+    """Of a call that its tool made: what it was made with, as JSON text, where that is known."""
 
 
 class SagaReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

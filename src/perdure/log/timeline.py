@@ -45,6 +45,7 @@ from perdure.log.entries import (
     VoteEntry,
     WaitEntry,
 )
+from perdure.log.nested import shown_step, step_words
 from perdure.log.timestamps import timestamp
 from perdure.wire import FunctionCall, FunctionCallOutput, Item, Message, Reasoning, text_of
 
@@ -236,7 +237,7 @@ def _waits_for(wait: Json, due: object) -> str:
     until = f" until {day_and_time(due)}" if isinstance(due, int) else ""
     match kind:
         case "child":
-            agent = f"its agent {name}" if name else "its agent"
+            agent = f"its agent {shown_step(str(name))}" if name else "its agent"
             return f"waits for {agent}, which is {wait.get('status', 'busy')}"
         case "sleep":
             return f"sleeps{until} ({name})"
@@ -387,7 +388,7 @@ def _of_votes(entry: VoteEntry | TallyEntry | ReminderEntry) -> str:
 
 
 def _step(entry: StepEntry) -> str:
-    of = f"step {entry.name} of {entry.call_id}" if entry.call_id else f"step {entry.name}"
+    of = f"step {step_words(entry)}" + (f" of {entry.call_id}" if entry.call_id else "")
     effect = f", effect {entry.effect}" if entry.effect else ""
     if entry.phase == "start":
         return f"{of} starts{effect}"

@@ -18,10 +18,11 @@ import msgspec
 from perdure.agent import Agent
 from perdure.durable import Undone, read_run
 from perdure.durable.agents import agent_tool
-from perdure.durable.callwork import INVOKED, around_step
+from perdure.durable.callwork import around_step
 from perdure.durable.children import AgentTool
 from perdure.durable.driven import Driven
 from perdure.errors import RunError, RunFailed, SagaRolledBack
+from perdure.log.nested import is_nested
 from perdure.log.store import Store
 from perdure.loop import PendingCall
 from perdure.programs import Program
@@ -234,7 +235,7 @@ def _what_happened_in(
     lines: tuple[Line, ...], call: PendingCall, step: str, path: Sequence[str]
 ) -> tuple[bool, object]:
     """Whether a step was taken, and what it gave. That of a nested call is its tool's."""
-    if step.startswith(INVOKED):
+    if is_nested(step):
         made = [line.call_id for line in lines if line.key == f"{call.idempotency_key}/{step}"]
         return what_happened(lines, made[-1]) if made else (False, None)
     unknown = msgspec.json.encode(FIRED).decode()

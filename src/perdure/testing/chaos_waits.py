@@ -15,13 +15,14 @@ import msgspec
 from msgspec import Struct
 
 from perdure.clock import Clock
-from perdure.durable.callwork import INVOKED, recorded_now
+from perdure.durable.callwork import recorded_now
 from perdure.durable.consuming import working
 from perdure.durable.state import read_run
 from perdure.durable.steps import step_key
 from perdure.errors import ConfigError, RunError
 from perdure.log import Reading, Store
 from perdure.log.entries import StepEntry
+from perdure.log.nested import is_nested
 from perdure.log.timeline import wait_words
 from perdure.log.work import CHILD, named_waits
 from perdure.loop import PendingCall
@@ -200,7 +201,7 @@ def watching_steps(
     """Stands around the work of each step, and writes down what really happens."""
 
     async def watch(name: str, effect: Effect, work: Callable[[], Awaitable[object]]) -> object:
-        if recorded_now() is None or name.startswith(INVOKED):  # its tool is watched
+        if recorded_now() is None or is_nested(name):  # its tool is watched
             return await work()
         call = current_call()
         line = Line(
@@ -236,7 +237,7 @@ def steps_in(reading: Reading, path: Sequence[str]) -> Iterator[tuple[str, str]]
     """What the record says that steps gave, as JSON, by their places."""
     view = reading.session.view()
     for entry in view.path:
-        if not isinstance(entry, StepEntry) or entry.name.startswith(INVOKED):
+        if not isinstance(entry, StepEntry) or is_nested(entry.name):
             continue
         if entry.phase == "end" and bytes(entry.result):
             value: object = msgspec.json.decode(bytes(entry.result))

@@ -13,15 +13,15 @@ from typing import Literal
 
 import msgspec
 
-from perdure.durable.callwork import INVOKED
 from perdure.durable.reconciling import NEVER_RAN
 from perdure.durable.sagas.tree import Branch, calls_of, nested_call
 from perdure.log import Call, View
 from perdure.log.context import item_of
 from perdure.log.entries import ItemEntry, LinkEntry, StepEntry
+from perdure.log.nested import asked_with, is_nested, nested_tool
 from perdure.log.resuming import run_again
 from perdure.log.sagas import Done, SagaFold, SagaReport, Undone
-from perdure.tools import Tool
+from perdure.tools import Tool, arguments_digest
 from perdure.tools.tool import compensator_of, is_subsession
 from perdure.wire import FunctionCallOutput, Part, decode_item
 from perdure.wire.outputs import error_output
@@ -76,6 +76,7 @@ class Undo:
             path=self.branch.path,
             step=self.step,
             reason=reason,
+            arguments=self.arguments if self.step else "",
         )
 
 
@@ -185,7 +186,7 @@ def _judge_unknown(view: View, call: Call, tool: Tool | None) -> tuple[Verdict, 
     if again.output is not None:
         return "unknown", NO_TOOL if tool is None else _MUST_NOT.get(again.reason, again.reason)
     steps = view.work.of(call.entry).steps.items()
-    cut = any(name.startswith(INVOKED) and step.is_open for name, step in steps)
+    cut = any(is_nested(name) and step.is_open for name, step in steps)
     if (tool is None or compensator_of(tool) is None) and not cut:
         return "uncompensated", f"it may have run, and {NO_COMPENSATOR}"
     held = f"it may have run, and waits to be run again: {call.reason}"
@@ -198,7 +199,7 @@ def _steps_taken(view: View, call: Call) -> str:
     taken = [
         repr(name)
         for name, step in steps
-        if not name.startswith(INVOKED) and (step.is_open or _took_effect(step.end))
+        if not is_nested(name) and (step.is_open or _took_effect(step.end))
     ]
     return ", ".join(taken)
 
@@ -229,14 +230,14 @@ def _of_steps(branch: Branch, view: View, call: Call) -> Iterator[Undo]:
     told = [
         (branch.session.place(last.id), last)
         for name, step in view.work.of(call.entry).steps.items()
-        if name.startswith(INVOKED) and (last := step.end or step.start) and not last.error
+        if is_nested(name) and (last := step.end or step.start) and not last.error
     ]
     for _, last in sorted(told, key=lambda one: one[0], reverse=True):
         yield _of_step(branch, view, call, last)
 
 
 def _of_step(branch: Branch, view: View, call: Call, end: StepEntry) -> Undo:
-    name = end.name.removeprefix(INVOKED).rpartition("/")[0]
+    name = nested_tool(end.name)
     tool = branch.tools.get(name)
     verdict, reason = _undone_by(tool)
     arguments = end.arguments or _asked(view, call, end)
@@ -265,20 +266,29 @@ def _of_step(branch: Branch, view: View, call: Call, end: StepEntry) -> Undo:
 def _asked(view: View, call: Call, end: StepEntry) -> str:
     """The arguments of a call that a tool made, where somebody has said what it gave.
 
-    What was decided to be passed stands between the start of its step and that of the next call of
-    the same tool; where two stand there, nobody can tell.
+    What was decided to be passed stands behind the start of its step. Its name knows what it was
+    asked with; where a hook passed something else, that stands before the start of the next call of
+    the same tool, and where two stand there, nobody can tell.
     """
-    tool = end.name.removeprefix(INVOKED).rpartition("/")[0]
-    found: list[str] = []
-    inside = False
+    tool, found = nested_tool(end.name), list[str]()
+    started = inside = False
+    alike = [name for name in view.work.of(call.entry).steps if _calls(tool, name)]
     for entry in view.path:
         if isinstance(entry, StepEntry) and entry.target == call.entry and entry.phase == "start":
-            alike = entry.name.startswith(f"{INVOKED}{tool}/")
-            inside = entry.name == end.name if alike else inside
-        told = nested_call(entry) if inside else {}
-        if told.get("parent") == call.call_id and told.get("name") == tool and "arguments" in told:
-            found.append(str(told["arguments"]))
-    return found[-1] if len(set(found)) == 1 else ""
+            inside = entry.name == end.name if entry.name in alike else inside
+            started = started or inside
+        told = nested_call(entry) if started else {}
+        if told.get("parent") != call.call_id or told.get("name") != tool:
+            continue
+        arguments = str(told.get("arguments", ""))
+        near = inside and not any(asked_with(name, arguments) for name in alike)
+        if arguments and (near or asked_with(end.name, arguments)):
+            found.append(arguments)
+    return found[-1] if len({arguments_digest(one) for one in found}) == 1 else ""
+
+
+def _calls(tool: str, step: str) -> bool:
+    return is_nested(step) and nested_tool(step) == tool
 
 
 def _step_output(end: StepEntry) -> str | tuple[Part, ...]:

@@ -55,7 +55,9 @@ def boss(store: Store, *agents: Agent, script: Sequence[TurnLike] = ()) -> Agent
 
 
 async def tree(store: Store) -> list[Listed]:
-    return list((await store.list(Filters())).sessions)
+    """All sessions, the roots first, also where all are of one instant."""
+    listed = (await store.list(Filters())).sessions
+    return sorted(listed, key=lambda one: bool(one.header.parent_session))
 
 
 async def verified(store: Store) -> dict[str, list[AnyEntry]]:

@@ -286,7 +286,8 @@ async def _tree(desk: Desk) -> list[Session]:
     """All sessions of the run, the root first."""
     root = await find_run(desk.store, RUN)
     listed = (await desk.store.list(Filters(root=root))).sessions
-    return [await read_run(desk.store, one.id) for one in listed]
+    in_order = sorted(listed, key=lambda one: one.id != root)  # all may be of one instant
+    return [await read_run(desk.store, one.id) for one in in_order]
 
 
 @pytest.mark.parametrize(

@@ -81,23 +81,6 @@ if TYPE_CHECKING:
 
 Keep = Callable[[Item], bool]
 
-_RECORDED = frozenset(
-    {
-        ItemEnd,
-        ToolStart,
-        ToolDispatch,
-        ToolEnd,
-        TurnStart,
-        ModelRetry,
-        ModelBlocked,
-        ResponseEnd,
-        RunStart,
-        RunEnd,
-        Queued,
-    }
-)
-"""The events that something is written of. Most are none of them: the deltas of an answer."""
-
 ROUNDS = 4
 """Rounds of the event loop that a result waits for the reservation of the request that carries it
 on: less than a millisecond, in which a turn that follows at once gets there."""
@@ -217,8 +200,6 @@ class Recorder:
 
     def note(self, event: Event) -> AppendTicket:
         """Take an event. Raises as `Ledger.note` says."""
-        if type(event) not in _RECORDED:
-            return self.appender.ticket
         match event:
             case ItemEnd():
                 self._item(event)
